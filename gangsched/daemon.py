@@ -184,6 +184,7 @@ class Daemon:
         self.status = StatusWriter(
             self._connection_pool,
             self.binder,
+            self._sink,
             limits=rates,
             preceded=self.preemption.preceding.precedes,
             runtime=runtime,

@@ -159,6 +159,12 @@ class BindUndecided(msgspec.Struct, frozen=True, gc=False):
     permitted: PermitStamp | None = None
 
 
+class WriteUndecided(msgspec.Struct, frozen=True, gc=False):
+    """A condition or nomination sent for this pod may still be written, over later ones."""
+
+    uid: str
+
+
 class ClaimsWritten(msgspec.Struct, frozen=True, gc=False):
     """A BindClaims action was carried out. `versions` has the new resource version of each claim
     and volume, by key.
@@ -249,6 +255,7 @@ Message: TypeAlias = (
     Event
     | Outcome
     | BindUndecided
+    | WriteUndecided
     | ClaimsWritten
     | ClaimsReleased
     | PreemptionAnswer

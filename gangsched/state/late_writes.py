@@ -1,26 +1,29 @@
-"""What the process before wrote on pods after this one had read them: nominations and conditions
-(semantics V24, E1).
+"""Nominations and conditions that are written on pods late: by the process before, after this one
+had read them, or by a request of this one that was not answered (semantics V24, E1).
 
-Invariant: each group is looked at once, some in a turn, when no write of that process can be
-carried out any more. A status of a PodGroup is compared whenever it changes (`reporting.stored`);
-of pods that would be each of our own writes.
+Invariant: each group is looked at once, some in a turn, when no write of the process before can be
+carried out any more, and again as long after each unanswered write of our own. A status of a
+PodGroup is compared whenever it changes (`reporting.stored`); of pods that would be each of our own
+writes.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from gangsched.model.protocol import Action, CancelPreemption, NominatedMember
 from gangsched.state.group_record import GroupRecord
 from gangsched.state.groups import Registry
-from gangsched.state.members import Member
+from gangsched.state.member_store import MemberStore
+from gangsched.state.members import Member, State
 from gangsched.state.preemption import nominees
 from gangsched.state.preemption.nominations import Nominations
 from gangsched.state.reporting.conditions import is_stored
 from gangsched.state.reporting.stored import LATE_S
+from gangsched.state.timers import Timers
 
 LOOK_AFTER_S = 2 * LATE_S + 1.0
 """What this process wrote beside the last of those writes is old enough to be written again."""
@@ -30,15 +33,31 @@ LOOKS_A_TURN: Final = 1_000
 
 
 class LateWrites:
-    """Looks once at all pods that wait, from two minutes after the first `due` on."""
+    """Looks at the pods that wait: at all of them two minutes after the first `due`, and at those
+    of a gang two minutes after its last write that is undecided.
+    """
 
-    def __init__(self, registry: Registry, nominations: Nominations) -> None:
+    def __init__(
+        self,
+        members: MemberStore,
+        registry: Registry,
+        nominations: Nominations,
+    ) -> None:
+        self._members = members
         self._registry = registry
         self._nominations = nominations
-        self._look_s = math.inf
+
         self._is_set = False
-        self._is_looking = False
-        self._left: deque[str] = deque()
+        self._look_s = math.inf
+        self._undecided = Timers()  # by gang
+        self._left: deque[str] = deque()  # groups
+        self._go_on_s = math.inf
+
+    def undecided(self, uid: str, now_s: float) -> None:
+        """What this process sent for a pod may still be written, over what it sends from now on."""
+        member = self._members.get(uid)
+        if member is not None:
+            self._undecided.set(member.gang, now_s + LOOK_AFTER_S)
 
     def due(self, now_s: float) -> list[Action]:
         """Clear nominations that are none of ours, and have conditions told again that pods do not
@@ -48,13 +67,13 @@ class LateWrites:
             self._is_set = True
             self._look_s = now_s + LOOK_AFTER_S
 
-        if now_s < self._look_s:
-            return []
-
-        # What comes later is told by this process alone.
-        if not self._is_looking:
-            self._is_looking = True
+        if now_s >= self._look_s:
+            self._look_s = math.inf
             self._left.extend(self._registry.groups)
+
+        group_of = self._registry.group_of
+        gangs = self._undecided.take_due(now_s)
+        self._left.extend({group_of[gang]: None for gang in gangs if gang in group_of})
 
         actions: list[Action] = []
         looks = 0
@@ -63,23 +82,25 @@ class LateWrites:
             if group is not None:
                 waiting = nominees.waiting(group, self._registry)
                 looks += 1 + len(waiting)
-                actions += self._look(group, waiting.values())
+                actions += self._look(group, waiting)
 
-        if not self._left:
-            self._look_s = math.inf
-
+        self._go_on_s = now_s if self._left else math.inf
         return actions
 
     def next_deadline_s(self) -> float:
-        """When the look is due."""
-        return self._look_s
+        """When the next look is due."""
+        return min(self._look_s, self._go_on_s, self._undecided.next_s())
 
-    def _look(self, group: GroupRecord, waiting: Collection[Member]) -> list[Action]:
+    def _look(self, group: GroupRecord, waiting: Mapping[str, Member]) -> list[Action]:
         """Look at one group."""
-        for member in waiting:
+        for gang in group.gangs:
+            for member in self._registry.gangs[gang].of(State.WAITING_FOR_CLAIMS):
+                self._compare(member)
+
+        for member in waiting.values():
             self._compare(member)
 
-        strays = self._strays(group, waiting)
+        strays = self._strays(group, waiting.values())
         return [CancelPreemption(f"{group.id}/late", strays)] if strays else []
 
     def _compare(self, member: Member) -> None:

@@ -35,6 +35,7 @@ from gangsched.model.protocol import (
     ProvisioningAnswer,
     RecordEvent,
     Report,
+    WriteUndecided,
 )
 from gangsched.model.snapshot import Snapshot
 from gangsched.state.autoscaling.capacity_asks import CapacityAsks
@@ -146,7 +147,11 @@ class SchedulingState:
             self.disruption_budgets,
             rules,
         )
-        self.late_writes = LateWrites(self.registry, self.preemptions.nominations)
+        self.late_writes = LateWrites(
+            self.members,
+            self.registry,
+            self.preemptions.nominations,
+        )
         asks_of = (self.members, self.registry, self.cluster, self.queue)
         self.asks = CapacityAsks(*asks_of, rules, self._tells_anew)
         self.bulkhead = Bulkhead(
@@ -201,6 +206,9 @@ class SchedulingState:
         if isinstance(message, ProvisioningAnswer):
             return self.asks.answered(message, now_s)
         if self.asks.read(message):
+            return ()
+        if isinstance(message, WriteUndecided):
+            self.late_writes.undecided(message.uid, now_s)
             return ()
         if isinstance(message, Ordered):
             self._order(message.orders, now_s)

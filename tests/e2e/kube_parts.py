@@ -54,7 +54,7 @@ class KubeParts:
         self.operator = PodGroupInformer(client, self.messages.append, runtime=Runtime(warn=report))
         runtime = Runtime(warn=report)
         self.binder = Binder(client, self.messages.append, runtime=runtime)
-        self.status = StatusWriter(client, self.binder, runtime=runtime)
+        self.status = StatusWriter(client, self.binder, self.messages.append, runtime=runtime)
         self.recorder = Recorder(client, (self.binder.in_flight,), runtime=runtime)
 
     async def until(self, holds: Callable[[], bool], within_s: float = 10.0) -> None:

@@ -131,7 +131,8 @@ class _Exchange:
         self.request = request
         self.asked = asked
         self._body = body
-        self._headers = {
+        # The API server compresses lists above 128 KiB for whoever does not refuse that.
+        self._headers = {"Accept-Encoding": "identity"} | {
             name: request.headers[name] for name in PASSED_ON if name in request.headers
         }
 

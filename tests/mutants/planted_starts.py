@@ -144,6 +144,11 @@ def our_own_nominations_are_taken_for_late_ones(_: Any) -> Any:
     return lambda self, group_id: None
 
 
+@bug("E1", "state.late_writes:LateWrites.undecided", LATE_WRITES)
+def unanswered_writes_of_this_process_are_forgotten(_: Any) -> Any:
+    return lambda self, uid, now_s: None
+
+
 @bug("E1", "state.late_writes:LateWrites._compare", LATE_WRITES)
 def a_condition_that_came_late_stays(_: Any) -> Any:
     return lambda self, member: None

@@ -85,6 +85,14 @@ def is_replaced(fault: ApiFault) -> bool:
     return precondition or any(cause.field == "metadata.uid" for cause in fault.causes)
 
 
+def may_come_late(fault: Fault) -> bool:
+    """Whether the request may still be carried out, after others that are sent from now on."""
+    if isinstance(fault, ApiFault):
+        return not fault.is_status or fault.status >= SERVER_ERROR
+
+    return not isinstance(fault, Fenced)
+
+
 def is_away(fault: Fault) -> bool:
     """Whether the error suggests that the server is starting, restarting or overloaded."""
     if isinstance(fault, ApiFault):

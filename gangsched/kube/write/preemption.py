@@ -32,6 +32,7 @@ from gangsched.kube.http.faults import (
     Fault,
     Fenced,
     is_replaced,
+    may_come_late,
 )
 from gangsched.kube.http.permissions import may_evict
 from gangsched.kube.ports import WRITE_TIMEOUT_S, RestClient, Runtime, Sink
@@ -55,6 +56,7 @@ from gangsched.model.protocol import (
     PreemptionPrepared,
     PreparePreemption,
     SetPodCondition,
+    WriteUndecided,
 )
 
 # Reported in place of the API server's sentence, which names the pod: it may be another namespace's
@@ -318,6 +320,9 @@ class PreemptionWriter:
             try:
                 await self._request("PATCH", f"{pod_path(pod)}/status", body, STRATEGIC_PATCH)
             except Fault as fault:
+                if isinstance(pod, NominatedMember) and may_come_late(fault):
+                    self._sink(WriteUndecided(pod.uid))
+
                 if _is_gone(fault):
                     if may_be_gone:
                         return ""

@@ -17,8 +17,8 @@ import msgspec
 from gangsched.api.dialects import DIALECTS, api_version
 from gangsched.api.keys import NATIVE, TIMEOUT
 from gangsched.kube.http.client import MERGE_PATCH, STRATEGIC_PATCH
-from gangsched.kube.http.faults import NOT_FOUND, ApiFault
-from gangsched.kube.ports import RestClient, Runtime
+from gangsched.kube.http.faults import NOT_FOUND, ApiFault, Fault, may_come_late
+from gangsched.kube.ports import RestClient, Runtime, Sink
 from gangsched.kube.write.binder import BindFate
 from gangsched.kube.write.binding import pod_path
 from gangsched.kube.write.outbox import Outbox
@@ -27,7 +27,13 @@ from gangsched.kube.write.rate_limits import WriteBudget, WriteLimits
 from gangsched.kube.write.recent import Recent
 from gangsched.kube.write.spelling import rfc3339
 from gangsched.kube.write.writer import IsDue, Kind, Level
-from gangsched.model.protocol import MarkTimedOut, Outcome, SetPodCondition, SetPodGroupStatus
+from gangsched.model.protocol import (
+    MarkTimedOut,
+    Outcome,
+    SetPodCondition,
+    SetPodGroupStatus,
+    WriteUndecided,
+)
 from gangsched.model.text import cut
 
 UNCHANGED_FOR_S = 60.0
@@ -59,6 +65,7 @@ class StatusWriter:
         self,
         client: RestClient,
         binds: BindProgress,
+        sink: Sink,
         *,
         limits: WriteLimits = WriteLimits(),  # noqa: B008  (frozen)
         preceded: Callable[[SetPodCondition], bool] = lambda order: False,
@@ -69,7 +76,7 @@ class StatusWriter:
         """
         self.budget = budget = WriteBudget(limits, runtime.now)
         urgent = (binds.in_flight,)
-        self._pods = PodConditions(client, binds, runtime, preceded=preceded)
+        self._pods = PodConditions(client, binds, sink, runtime, preceded=preceded)
         self._statuses = PodGroupStatuses(client, runtime)
         self.conditions: Outbox[SetPodCondition] = Outbox(
             self._pods,
@@ -164,6 +171,7 @@ class PodConditions:
         self,
         client: RestClient,
         binds: BindProgress,
+        sink: Sink,
         runtime: Runtime,
         *,
         preceded: Callable[[SetPodCondition], bool],
@@ -171,6 +179,7 @@ class PodConditions:
         """`preceded`: whether a write about the pod's nomination comes first."""
         self._client = client
         self._binds = binds
+        self._sink = sink
         self._preceded = preceded
         self._runtime = runtime
         self.written: Recent[str, tuple[int, float]] = Recent(runtime.now, for_s=UNCHANGED_FOR_S)
@@ -199,12 +208,15 @@ class PodConditions:
 
     async def write(self, order: SetPodCondition) -> None:
         """Patch the pod's status."""
-        await patch_pod(
-            self._client,
-            order,
-            {},
-            status={"conditions": [not_scheduled(order, self._runtime.wall())]},
-        )
+        condition = not_scheduled(order, self._runtime.wall())
+        try:
+            await patch_pod(self._client, order, {}, status={"conditions": [condition]})
+        except Fault as fault:
+            if may_come_late(fault):
+                self._sink(WriteUndecided(order.uid))
+
+            raise
+
         self.has_written(order)
 
     def has_written(self, order: SetPodCondition) -> None:

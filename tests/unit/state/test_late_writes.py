@@ -1,14 +1,19 @@
-"""What the process before wrote on pods after this one had read them (semantics V24, E1)."""
+"""What is written on pods late, by the process before or by an unanswered request of this one
+(semantics V24, E1).
+"""
 
 from __future__ import annotations
+
+import math
 
 import pytest
 
 from gangsched.model.objects import Pod, ScheduledCondition
-from gangsched.model.protocol import CancelPreemption, SetPodCondition
+from gangsched.model.protocol import CancelPreemption, SetPodCondition, WriteUndecided
 from gangsched.state import late_writes
 from gangsched.state.late_writes import LOOK_AFTER_S
 from tests.builders import members, node, pod
+from tests.unit.state.test_holds import waiting_for_claims
 from tests.world import World
 
 OLDER = ScheduledCondition("False", "Unschedulable", "0 of 9 nodes are free")
@@ -71,6 +76,62 @@ def test_a_condition_that_came_late_is_told_again(*, restarts: bool) -> None:
 
     assert len(conditions(world)) == before + 1
     assert world.condition(first)[0] == "WaitingForMembers"
+
+
+def test_what_this_process_sent_in_vain_and_is_written_late_is_told_again() -> None:
+    """E1: the first of two conditions got no answer, and is written over the second one."""
+    world = World(node("a", 16))
+    (first,) = world.create(members("g", 1, min_member=2))
+    world.told()
+    world.advance(10 * LOOK_AFTER_S)  # long after the look for the process before
+
+    world.state.apply(WriteUndecided(first.uid), now_s=world.now_s)
+    world.advance(LOOK_AFTER_S / 2)
+    world.update(first, condition=OLDER)
+    assert world.condition(first)[0] == "Unschedulable"
+    world.advance(LOOK_AFTER_S / 2 + 1)
+
+    assert world.condition(first)[0] == "WaitingForMembers"
+
+
+def test_a_nomination_of_this_process_that_is_written_late_is_cleared() -> None:
+    """V24: it was cancelled, and is carried out all the same."""
+    world = World(node("a", 16), preempts=True)
+    (first,) = world.create(members("g", 1, min_member=2))
+    world.told()
+    world.advance(10 * LOOK_AFTER_S)
+
+    world.state.apply(WriteUndecided(first.uid), now_s=world.now_s)
+    world.update(first, nominated_node="a")
+    world.advance(LOOK_AFTER_S + 1)
+
+    assert cancelled(world) == [first.name]
+
+
+def test_a_condition_that_waits_for_claims_is_compared_too() -> None:
+    """E5: a member that has a node and waits for its volume says so."""
+    world = waiting_for_claims()
+    pod_waits = next(iter(world.pods.values()))
+    world.told()
+    told = world.condition(pod_waits)
+    assert told[0] == "WaitingForVolumes"
+
+    world.state.apply(WriteUndecided(pod_waits.uid), now_s=world.now_s)
+    world.update(pod_waits, condition=OLDER)
+    world.advance(LOOK_AFTER_S + 1)
+
+    assert world.condition(pod_waits) == told
+
+
+def test_a_pod_that_is_gone_is_not_looked_at() -> None:
+    """The answer may come after its deletion."""
+    world, first = waiting()
+    world.advance(10 * LOOK_AFTER_S)
+    world.delete(first)
+
+    world.state.apply(WriteUndecided(first.uid), now_s=world.now_s)
+
+    assert world.state.late_writes.next_deadline_s() == math.inf
 
 
 def test_conditions_that_are_stored_are_not_written_again() -> None:

@@ -29,7 +29,11 @@ async def telling(desk: Desk) -> AsyncIterator[StatusWriter]:
     """A writer of conditions beside that of preemptions."""
     runtime = desk.time.runtime()
     status = StatusWriter(
-        desk.api, FakeBinds(desk.time), preceded=desk.writer.preceding.precedes, runtime=runtime
+        desk.api,
+        FakeBinds(desk.time),
+        desk.told.append,
+        preceded=desk.writer.preceding.precedes,
+        runtime=runtime,
     )
     desk.writer.preceding.conditions = status
     async with running(status.run()):
@@ -41,7 +45,12 @@ async def test_it_is_told_when_a_nomination_is_cleared() -> None:
     carried out.
     """
     async with at_work() as desk:
-        status = StatusWriter(desk.api, FakeBinds(desk.time), runtime=desk.time.runtime())
+        status = StatusWriter(
+            desk.api,
+            FakeBinds(desk.time),
+            desk.told.append,
+            runtime=desk.time.runtime(),
+        )
         cleared: list[str] = []
         vars(status)["cleared"] = cleared.append
         desk.writer.preceding.conditions = status

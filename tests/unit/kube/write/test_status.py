@@ -11,15 +11,17 @@ import msgspec
 import pytest
 
 from gangsched.kube.http.client import MERGE_PATCH, STRATEGIC_PATCH
-from gangsched.kube.http.faults import ApiFault, Cause, Unreachable
+from gangsched.kube.http.faults import ApiFault, Cause, Fault, Fenced, Malformed, Unreachable
 from gangsched.kube.write.binder import BindFate
 from gangsched.kube.write.status import StatusWriter, merge_conditions
 from gangsched.model.protocol import (
     BindFailed,
     Bound,
     MarkTimedOut,
+    Message,
     SetPodCondition,
     SetPodGroupStatus,
+    WriteUndecided,
 )
 from tests.unit.kube.fakes import Answer, FakeBinds, FakeRequests, FakeTime, Sent, running, settle
 
@@ -32,8 +34,12 @@ class Desk:
         self.api = FakeRequests(answer)
         self.binds = FakeBinds(self.time)
         self.warnings: list[str] = []
+        self.told: list[Message] = []
         self.writer = StatusWriter(
-            self.api, self.binds, runtime=self.time.runtime(self.warnings.append)
+            self.api,
+            self.binds,
+            self.told.append,
+            runtime=self.time.runtime(self.warnings.append),
         )
 
     def phases(self) -> list[str]:
@@ -111,6 +117,33 @@ async def test_words_of_one_pod_stay_in_order() -> None:
         desk.api.blocked.set()
         await desk.writer.drain(1)
         assert desk.messages() == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "is_undecided"),
+    [
+        (Unreachable("timed out"), True),
+        (Malformed("a page"), True),
+        (ApiFault(504, is_status=False), True),
+        (ApiFault(500, "InternalError"), True),
+        (ApiFault(429, "TooManyRequests"), False),
+        (ApiFault(409, "Conflict"), False),
+        (Fenced("not ours"), False),
+    ],
+)
+async def test_a_word_that_may_be_written_late_is_reported(
+    fault: Fault, *, is_undecided: bool
+) -> None:
+    """Whoever sent it must look again, since it may be written over the next word (E1)."""
+    answers: list[Answer] = [fault]
+    async with at_work(lambda sent: answers.pop() if answers else {}) as desk:
+        desk.writer.put(word("one"))
+        await settle()
+        desk.writer.put(word("two"))
+        await desk.writer.drain(1)
+
+    assert desk.messages() == ["one", "two"]
+    assert desk.told == ([WriteUndecided("u1")] if is_undecided else [])
 
 
 async def test_unchanged_word_is_not_written_again() -> None:
