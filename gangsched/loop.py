@@ -30,6 +30,7 @@ from gangsched.model.protocol import (
     Message,
     PreemptionOrder,
     ProvisioningOrder,
+    RecordEvent,
     Report,
 )
 from gangsched.model.reasons import EventReason
@@ -368,7 +369,9 @@ class Loop:
 
     def _tell(self, report: Report) -> None:
         """Hand out a report; an Event about a gang is an entry of the audit trail as well."""
-        self.audit.reported(report)
+        if isinstance(report, RecordEvent):
+            self.audit.reported(report)
+
         self._ports.tell(report)
 
     def _count(self, proposal: Plan, planned_s: float) -> None:

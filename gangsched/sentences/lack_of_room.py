@@ -6,10 +6,13 @@ start" only where the facts prove it.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from gangsched.api.timestamps import format_timestamp
 from gangsched.model.resources import PODS, ResourceVector, format_quantity
 from gangsched.model.text import are_of, counted, is_or_are
 from gangsched.model.verdict_facts import (
+    Amounts,
     DevicesShort,
     DomainsShort,
     GangNeed,
@@ -21,7 +24,7 @@ from gangsched.model.verdict_facts import (
     Shortage,
 )
 from gangsched.sentences.wording import Sentences
-from gangsched.sentences.words import amount, named_amounts, nodes_available, principal
+from gangsched.sentences.words import EQUAL, amount, named_amounts, nodes_available, principal
 
 SELECTED = "node(s) didn't match Pod's node affinity/selector"
 TAINTED = "node(s) had untolerated taint(s)"
@@ -49,7 +52,7 @@ def no_node(fact: NoNode) -> Sentences:
     if amounts.free_on_one >= amounts.asked:
         return Sentences(first, NO_NODE, details=(text,), joint="; ", lack=NO_NODE)
 
-    best = _none_has(fact)
+    best = _none_has(fact.requests, fact.short.scarcest)
     details = (text, _free(fact.short, fact.nodes))
     return Sentences(first, best, details=details, joint="; ", lack=NO_NODE)
 
@@ -108,7 +111,7 @@ def room_short(fact: RoomShort, *, never: bool) -> Sentences:
 
     lack = no_node_for(fact.need.pods)
     best = _best(fact)
-    if best == _free_short(fact):
+    if best == _free_short(fact.requests, short.scarcest, fact.nodes):
         # The headline says already what is free.
         return Sentences(first, best, details=details, joint="; ", lack=lack)
 
@@ -145,12 +148,12 @@ def _best(fact: RoomShort) -> str:
     if fact.need.requests is None or not fact.exact:
         return f"at most {room} {'fits' if room == 1 else 'fit'}" if room else "none fits"
 
-    lacks = _none_has(fact)
+    lacks = _none_has(fact.requests, amounts)
     if not room and amounts.free_on_one < amounts.asked:
         if fact.nodes.eligible == fact.nodes.total:
             return lacks
 
-        return _free_short(fact)
+        return _free_short(fact.requests, amounts, fact.nodes)
 
     fit = f"{room} {'fits' if room == 1 else 'fit'}" if room else "none fits"
     # Only then is this resource alone what the next pod lacks.
@@ -169,18 +172,18 @@ def _best(fact: RoomShort) -> str:
     return f"{fit}, then {ALL_OF_IT}" if room else ALL_OF_IT
 
 
-def _free_short(fact: RoomShort) -> str:
-    amounts = fact.short.scarcest
+@lru_cache(maxsize=EQUAL)
+def _free_short(requests: ResourceVector, amounts: Amounts, nodes: NodeCounts) -> str:
     name = amounts.resource
     free = format_quantity(name, amounts.free_in_all)
     offered = format_quantity(name, amounts.offered_in_all)
-    unit = "" if _is_plain(fact.requests, name) else f" {name}"
+    unit = "" if _is_plain(requests, name) else f" {name}"
     if name == PODS:
         unit = " places for pods"
 
     most = format_quantity(name, amounts.free_on_one)
     at_most = f", at most {most} on one" if amounts.free_in_all > amounts.free_on_one else ""
-    return f"{free} of {offered}{unit} are free on {_which(fact.nodes)}{at_most}"
+    return f"{free} of {offered}{unit} are free on {_which(nodes)}{at_most}"
 
 
 def member_fails(fact: MemberFails, *, never: bool) -> Sentences:
@@ -229,7 +232,7 @@ def member_fails(fact: MemberFails, *, never: bool) -> Sentences:
 
     best = f"no node takes {_which_pod(fact)}"
     if excluded and all(count.reason == is_short_of for count in excluded):
-        best = _none_has(fact)
+        best = _none_has(fact.requests, fact.short.scarcest)
     elif len(excluded) == 1 and not fact.nodes.lacks_room:
         best += f" ({excluded[0].nodes} {excluded[0].reason})"
     if fact.placed:
@@ -364,7 +367,7 @@ def _limited_pods(need: GangNeed, limits: tuple[str, ...]) -> str:
 
 def _pods(need: GangNeed) -> str:
     pods = _number_of_pods(need)
-    asked = named_amounts(principal(need.requests or ()))
+    asked = _named_principal(need.requests or ())
     return f"{pods} of {asked}" if asked else pods
 
 
@@ -375,7 +378,12 @@ def _number_of_pods(need: GangNeed) -> str:
 
 
 def _asked(requests: ResourceVector) -> str:
-    return named_amounts(principal(requests)) or "no resources"
+    return _named_principal(requests) or "no resources"
+
+
+@lru_cache(maxsize=EQUAL)
+def _named_principal(requests: ResourceVector) -> str:
+    return named_amounts(principal(requests))
 
 
 def _all_of(requests: ResourceVector) -> str:
@@ -413,6 +421,7 @@ def _closed(short: Shortage) -> tuple[str, ...]:
     return ()
 
 
+@lru_cache(maxsize=EQUAL)
 def _free(short: Shortage, nodes: NodeCounts) -> str:
     """`12 of 32 nvidia.com/gpu are free on the 4 nodes, at most 6 on one`."""
     amounts = short.scarcest
@@ -429,16 +438,16 @@ def _free(short: Shortage, nodes: NodeCounts) -> str:
     return text
 
 
-def _none_has(fact: RoomShort | MemberFails | NoNode) -> str:
+@lru_cache(maxsize=EQUAL)
+def _none_has(requests: ResourceVector, amounts: Amounts) -> str:
     """No node has the amount that is scarce, told without its unit where the need has just named
     it.
     """
-    amounts = fact.short.scarcest
     if amounts.resource == PODS:
         return "no eligible node takes more pods"
 
     asked = amount(amounts.resource, amounts.asked)
-    if _is_plain(fact.requests, amounts.resource):
+    if _is_plain(requests, amounts.resource):
         asked = format_quantity(amounts.resource, amounts.asked)
 
     return f"no eligible node has {asked} free"

@@ -6,14 +6,17 @@ Invariant: every obstacle has a sentence (`SENTENCES`); a name is told only wher
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Final
 
 from gangsched.model.preemption import NotHelpful, Obstacle
 from gangsched.model.resources import format_quantity
 from gangsched.model.text import counted
 from gangsched.sentences.times import by
+from gangsched.sentences.words import EQUAL
 
 
+@lru_cache(maxsize=EQUAL)
 def obstacle(why: NotHelpful) -> str:
     """Why preemption does not help."""
     sentence = SENTENCES[why.why](why)

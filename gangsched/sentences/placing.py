@@ -8,7 +8,8 @@ appended.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+from msgspec import structs
 
 from gangsched.model import verdict_facts as facts
 from gangsched.model.gang import Refusal, shown
@@ -169,7 +170,7 @@ def _waits_for_sibling(fact: facts.WaitsForSibling, say: SayCause) -> Sentences:
     if first.startswith(own):
         text = f"{waits}, which {first.removeprefix(own)}"
 
-    return replace(cause, first=text, best=cause.best if cause.first else "")
+    return structs.replace(cause, first=text, best=cause.best if cause.first else "")
 
 
 def _claim_of_one_pod(fact: facts.ClaimOfOnePod) -> Sentences:

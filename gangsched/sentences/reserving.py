@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import assert_never
 
 from gangsched.api import keys
@@ -18,6 +19,7 @@ from gangsched.model.reasons import Reason
 from gangsched.model.reservation import Blocker, KeptFor, NotEntitled, NotReserved, Reserved
 from gangsched.model.text import are_of, counted
 from gangsched.sentences.times import by
+from gangsched.sentences.words import EQUAL
 
 STARTED = "Started"
 LOST = "Lost"
@@ -78,6 +80,7 @@ def kept_for(kept: KeptFor) -> str:
     )
 
 
+@lru_cache(maxsize=EQUAL)
 def not_reserved(why: NotReserved, namespace: str) -> str:
     """Why a group that waits for room has no reservation (H14), as it is told in a namespace."""
     from_then_on = "" if why.until_s == math.inf else f" before {by(why.until_s)}"

@@ -34,8 +34,8 @@ def say(refusal: Refusal) -> Sentences:
     if refusal.reason is Reason.PROVISIONING:
         sentences = sentences.of_existing_nodes()
 
-    for detail in refusal.details:
-        sentences = sentences.with_detail(_detail(detail))
+    if refusal.details:
+        sentences = sentences.with_details(map(_detail, refusal.details))
 
     return sentences
 

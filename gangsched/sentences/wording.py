@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
+
+import msgspec
+from msgspec import structs
 
 NEVER: Final = " can never start: "
 OF_EXISTING_NODES: Final = " does not fit the existing nodes: "
 
 
-@dataclass(frozen=True, slots=True)
-class Sentences:
+class Sentences(msgspec.Struct, frozen=True, dict=True):
     """What users read of a refusal: the headline is `first`, and `best`, the best there is now,
     behind the `joint`.
 
     `first` and the sentences `more` change only with the reason, the cause or the advice; `best`
     and the sentences `details` change more often. `lack` says in place of `best`, and holds as long
     as `first` does, that what is needed is not there.
+
+    What each gang asks for several times is made once.
     """
 
     first: str
@@ -27,7 +31,7 @@ class Sentences:
     joint: str = ": "
     lack: str = ""
 
-    @property
+    @cached_property
     def stable(self) -> str:
         """The part that seldom changes."""
         if not self.first:
@@ -51,7 +55,7 @@ class Sentences:
 
         return self.joint.join(parts)
 
-    @property
+    @cached_property
     def text(self) -> str:
         """All sentences, the headline first."""
         if not self.first and not self.best:
@@ -64,11 +68,12 @@ class Sentences:
         exist.
         """
         first = self.first.replace(NEVER, OF_EXISTING_NODES)
-        return self if first == self.first else replace(self, first=first)
+        return self if first == self.first else structs.replace(self, first=first)
 
-    def with_detail(self, sentence: str) -> Sentences:
-        """The same with one more sentence."""
-        return replace(self, details=(*self.details, sentence.removesuffix(".")))
+    def with_details(self, sentences: Iterable[str]) -> Sentences:
+        """The same with more sentences."""
+        more = [sentence.removesuffix(".") for sentence in sentences]
+        return structs.replace(self, details=(*self.details, *more))
 
 
 def _text(sentences: Iterable[str]) -> str:

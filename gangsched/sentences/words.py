@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import lru_cache
+from typing import Final
 
 from gangsched.model.gang import shown
 from gangsched.model.resources import PODS, ResourceVector, format_quantity
 from gangsched.model.verdict_facts import NodeCounts
 
+EQUAL: Final = 1_024
+"""Parts of sentences that are kept: thousands of gangs wait for the same room, and only their names
+differ.
+"""
 NO_NODES = "no nodes available to schedule pods"
 
 
@@ -37,6 +43,7 @@ def principal(requests: ResourceVector) -> ResourceVector:
     return devices or tuple((name, number) for name, number in requests if name != PODS)
 
 
+@lru_cache(maxsize=EQUAL)
 def nodes_available(nodes: NodeCounts) -> str:
     """kube-scheduler's message: `0/N nodes are available: 3 Insufficient cpu, 9 node(s) had
     untolerated taint(s).`

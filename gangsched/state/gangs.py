@@ -152,6 +152,9 @@ class GangRecord:
         Other API groups may have an unrelated PodGroup with the same name. A PodGroup without
         members may be the parent of gangs, in any API group (I9).
         """
+        if not self.pod_groups:
+            return None
+
         # Sorted: of two objects with the same name the choice must not depend on which list came
         # first.
         groups = self.api_groups if self.members else (*self.api_groups, *sorted(self.pod_groups))

@@ -19,14 +19,7 @@ import structlog
 
 from gangsched.model.plan import Plan, Verdict
 from gangsched.model.preemption import NotHelpful
-from gangsched.model.protocol import (
-    Action,
-    ObjectRef,
-    PodRef,
-    PreparePreemption,
-    RecordEvent,
-    Report,
-)
+from gangsched.model.protocol import Action, ObjectRef, PodRef, PreparePreemption, RecordEvent
 from gangsched.model.reasons import EventReason, Reason
 from gangsched.model.reservation import Reserved
 from gangsched.model.text import counted, named
@@ -36,7 +29,8 @@ from gangsched.state.reporting.gang_events import gang_ref
 from gangsched.state.scheduling import SchedulingState
 from gangsched.telemetry.history import OBJECTS, Happening, History
 
-HAPPENINGS: Mapping[str, Happening] = {
+VERDICTS = frozenset(reason.value for reason in Reason) - {Reason.SCHEDULED, Reason.PREEMPTING}
+HAPPENINGS: Mapping[str, Happening] = dict.fromkeys(VERDICTS, Happening.WAITS) | {
     EventReason.GANG_SCHEDULED: Happening.STARTED,
     EventReason.FAILED_BINDING: Happening.BIND_REFUSED,
     EventReason.PREEMPTED: Happening.PREEMPTED,
@@ -52,7 +46,6 @@ HAPPENINGS: Mapping[str, Happening] = {
     Reason.YIELDED: Happening.YIELDED,
 }
 """By the reason of an Event; a verdict's other reasons say that a gang waits."""
-VERDICTS = frozenset(reason.value for reason in Reason) - {Reason.SCHEDULED, Reason.PREEMPTING}
 MOST_TIMED_OUT = 1_000
 """Gangs of which it is known that their last verdict was that they had timed out."""
 PLAIN = "pod:"
@@ -78,21 +71,18 @@ class Audit:
 
     # --- sources ---------------------------------------------------------------------------------
 
-    def reported(self, report: Report) -> None:
+    def reported(self, event: RecordEvent) -> None:
         """An Event that is about to be written."""
-        if not isinstance(report, RecordEvent):
+        what = HAPPENINGS.get(event.reason)
+        if what is None:
             return
 
-        what = HAPPENINGS.get(report.reason)
-        if what is None and report.reason in VERDICTS:
-            what = Happening.WAITS
-
-        about = report.regarding
-        gang = self._gang_of(about) if what is not None else ""
-        if what is None or not gang:
+        about = event.regarding
+        gang = self._gang_of(about)
+        if not gang:
             return
 
-        if report.reason in VERDICTS and self._goes_on(gang, report.reason):
+        if event.reason in VERDICTS and self._goes_on(gang, event.reason):
             what = Happening.WAITS
 
         pods = [(about.name, about.uid)] if about.kind == "Pod" else []
@@ -106,8 +96,8 @@ class Audit:
         self.history.note(
             gang,
             what,
-            report.message,
-            reason=report.reason,
+            event.message,
+            reason=event.reason,
             uid=self._uid(gang) or about.uid,
             plan=self.plan if what is Happening.WAITS else 0,
             objects=pods,

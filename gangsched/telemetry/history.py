@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+import msgspec
 import structlog
 
 ENTRIES = 20_000
@@ -66,8 +67,7 @@ debug.
 """
 
 
-@dataclass(slots=True, eq=False)
-class AuditEntry:
+class AuditEntry(msgspec.Struct, eq=False, gc=False):
     """One entry; the most recent repetition gives `last_s`, `message` and `objects`."""
 
     gang: str
@@ -87,8 +87,7 @@ class AuditEntry:
     times: int = 1
 
 
-@dataclass(slots=True)
-class Allowance:
+class Allowance(msgspec.Struct, gc=False):
     """The entries that a gang may write: a token bucket; `left_out` were refused since the last
     one.
     """

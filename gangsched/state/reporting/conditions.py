@@ -8,7 +8,9 @@ object. A pod that may start alone has its complete message in its own condition
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec import structs
 
 from gangsched.api.dialects import DIALECTS
 from gangsched.model.gang import Gang, Refusal
@@ -30,8 +32,7 @@ REPEAT_S = 30.0
 NO_NODE = "no node was found for this pod"
 
 
-@dataclass(frozen=True, slots=True)
-class PodCondition:
+class PodCondition(msgspec.Struct, frozen=True, gc=False):
     """A condition to write. `text` is the whole message, `message` the part of it that does not
     change.
 
@@ -108,13 +109,13 @@ def pod_conditions(
         if refusal is None:
             continue
 
-        sentences = say(refusal)
-
         # The whole text, since no other place has it.
         if fault or gang.free_running:
+            sentences = say(refusal)
             text = sentences.text if isinstance(refusal.fact, HomeFull) else _alone(refusal)
             yield pod, PodCondition(shown_reason(refusal), sentences.stable, cut(text))
         elif pod is place and facts:
+            sentences = say(refusal)
             message = sentences.stable or NO_NODE
             yield (
                 pod,
@@ -167,7 +168,7 @@ def _alone(refusal: Refusal) -> str:
     if not isinstance(refusal.fact, NoNode):
         return sentences.text
 
-    sentences = replace(sentences, best="")
+    sentences = structs.replace(sentences, best="")
 
     first = sentences.now.removesuffix(".")
     return f"{first}. {sentences.stable[:1].upper()}{sentences.stable[1:]}."

@@ -59,7 +59,8 @@ def lasting(
         text = f"{len(gang.foreign)} pending {does} not count: {named(gang.foreign)}"
         yield EventReason.MIXED_SCHEDULERS.value, text
 
-    if life_of(record, gang).is_degraded:
+    # Most gangs that wait have not started, and none of those is below what it started with.
+    if gang.satisfied and life_of(record, gang).is_degraded:
         yield EventReason.DEGRADED.value, loss(record, gang)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from gangsched.api.timestamps import parse_timestamp
 from gangsched.model.fault import not_planned
-from gangsched.model.gang import Gang, Refusal, namespace_of
+from gangsched.model.gang import Gang, Refusal
 from gangsched.model.objects import Pod, PodGroup
 from gangsched.model.plan import Verdict
 from gangsched.model.protocol import (
@@ -201,16 +201,11 @@ class Reports:
         return True
 
     def _group(self, group: GroupRecord, registry: Registry, moment: _Moment) -> Iterator[Report]:
-        faults = {gang_id: registry.gangs[gang_id].faults for gang_id in group.gangs}
-        namespaces = {registry.gangs[gang_id].namespace for gang_id in group.gangs}
-        # Once for each: a tree has up to 128 gangs, and mostly one namespace.
-        told_in = {namespace: _told_in(namespace, faults) for namespace in namespaces}
+        faults = _told_faults(registry.gangs[gang_id] for gang_id in group.gangs)
 
         for gang_id in group.gangs:
             record = registry.gangs[gang_id]
             gang = registry.view(gang_id)
-            told_faults = told_in[record.namespace]
-
             verdict = self._verdict(group, record, moment)
             told = record.reported.pods
             conditions = [*progress(self.waits.of_members(record, moment.now_s, moment.wall_s))]
@@ -220,7 +215,7 @@ class Reports:
                     record,
                     gang,
                     verdict,
-                    told_faults,
+                    faults.get(record.namespace, ()),
                     has_conditions=registry.definitions.has_conditions(record.pod_group),
                 )
 
@@ -664,15 +659,15 @@ def _stored(pod: Pod, wanted: PodCondition) -> PodCondition | None:
     )
 
 
-def _told_in(namespace: str, faults: Mapping[str, Sequence[str]]) -> list[str]:
-    """The failures of binds of a group, by gang, as they are told in one namespace."""
-    near: list[str] = []
-    for gang_id, texts in faults.items():
-        if namespace_of(gang_id) == namespace:
-            near.extend(texts)
+def _told_faults(records: Iterable[GangRecord]) -> Mapping[str, Sequence[str]]:
+    """The failures of binds of a group, as they are told in each namespace of its gangs."""
+    told: dict[str, list[str]] = {}
+    for record in records:
+        told.setdefault(record.namespace, []).extend(record.faults)
 
-    if near or not any(faults.values()):
-        return near
+    if not any(told.values()):
+        return {}
 
     # Its text names pods and claims, which are not for this namespace to know (I4).
-    return ["a bind of a gang of another namespace failed"]
+    elsewhere = ["a bind of a gang of another namespace failed"]
+    return {namespace: texts or elsewhere for namespace, texts in told.items()}

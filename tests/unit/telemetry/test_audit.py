@@ -169,7 +169,8 @@ def trail(world: World) -> Callable[..., list[Line]]:
         before = len(world.reports)
         say(*messages)
         for report in world.reports[before:]:
-            audit.reported(report)
+            if isinstance(report, RecordEvent):
+                audit.reported(report)
 
     def watched_turn() -> Plan | None:
         plan = turn()

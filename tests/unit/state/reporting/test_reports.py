@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from gangsched.api import keys
 from gangsched.model.objects import Phase, ScheduledCondition
 from gangsched.model.protocol import RecordEvent, SetPodCondition, SetPodGroupStatus
+from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import MOST_ACCUSERS
 from gangsched.state.reporting import reports
 from tests.builders import members, node, pod, pod_group
@@ -269,16 +270,17 @@ def test_failed_binds_of_a_tree_are_read_once_for_all_of_its_gangs(
     world.turn()
     world.now_s += 10.0
     read: list[str] = []
-    told_in = reports._told_in
+    told_faults = reports._told_faults
 
-    def counted(namespace: str, faults: Mapping[str, Sequence[str]]) -> list[str]:
-        read.append(namespace)
-        return told_in(namespace, faults)
+    def counted(records: Iterable[GangRecord]) -> Mapping[str, Sequence[str]]:
+        gangs = list(records)
+        read.extend(record.id for record in gangs)
+        return told_faults(gangs)
 
-    monkeypatch.setattr(reports, "_told_in", counted)
+    monkeypatch.setattr(reports, "_told_faults", counted)
     world.turn()
     assert len(conditions(world)) == 20
-    assert read == ["ns"]
+    assert sorted(read) == [f"ns/c{number}" for number in range(10)]
 
 
 def test_a_gang_is_told_of_a_bounded_number_of_others_that_list_it() -> None:
