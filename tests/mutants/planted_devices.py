@@ -312,3 +312,12 @@ def devices_of_a_pod_that_a_plan_takes_back_are_free(come: Any) -> Any:
             self._come.discard(pod.uid)
 
     return forgotten
+
+
+@bug(
+    "B3",
+    "kube.write.volume_binder:_may_come_late",
+    "unit/kube/write/test_volume_binder.py",
+)
+def devices_of_an_unanswered_allocation_are_given_away_at_once(_: Any) -> Any:
+    return lambda claims, versions, refusal: False

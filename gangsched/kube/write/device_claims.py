@@ -2,7 +2,8 @@
 
 Invariant: an allocation names the version of the claim on which it was decided, so that at most one
 of several attempts succeeds. After an uncertain answer the claim is read until the result is
-certain. A claim that another client changed is not deallocated.
+certain or the tries are used up: then the caller waits, before it releases the claim, until none of
+them can be carried out any more. A claim that another client changed is not deallocated.
 """
 
 from __future__ import annotations

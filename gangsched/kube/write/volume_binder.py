@@ -19,11 +19,12 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from gangsched.kube.http.client import MERGE_PATCH
-from gangsched.kube.http.faults import CONFLICT, ApiFault, Fault, Fenced
+from gangsched.kube.http.faults import CONFLICT, ApiFault, Fault, Fenced, may_come_late
 from gangsched.kube.ports import WRITE_TIMEOUT_S, RestClient, Runtime, Sink
 from gangsched.kube.read.resources import VOLUMES
 from gangsched.kube.read.storage import SELECTED_NODE, decode_claim
 from gangsched.kube.read.storage_wire import WireClaim
+from gangsched.kube.write.binder import REQUEST_TIMEOUT_S, STORAGE_TIMEOUT_S
 from gangsched.kube.write.device_claims import ClaimWriteRefused, DeviceClaimWriter, may_be_done
 from gangsched.kube.write.extended_claims import ExtendedClaimWriter
 from gangsched.model.protocol import (
@@ -137,6 +138,11 @@ class VolumeBinder:
                     if claim.makes is not None:
                         await self._extended.tell(claim, uid=order.uid, name=order.name)
         except (ClaimWriteRefused, Fault, msgspec.DecodeError) as refusal:
+            # Until the last request can no longer be carried out the pod keeps its devices: the API
+            # server would give them to two claims.
+            if _may_come_late(order.claims, versions, refusal):
+                await self._sleep_without_slot(REQUEST_TIMEOUT_S + STORAGE_TIMEOUT_S)
+
             # Devices that were written for this pod are freed at once; nobody else may use them
             # until then.
             await self._release(order.uid, _written(order.claims, versions, refusal))
@@ -277,6 +283,20 @@ class VolumeBinder:
             timeout_s=WRITE_TIMEOUT_S,
         )
         return msgspec.json.decode(answer, type=WireClaim).metadata.resource_version
+
+
+def _may_come_late(
+    claims: Sequence[Selection],
+    versions: Mapping[str, str],
+    refusal: Exception,
+) -> bool:
+    """Whether devices may yet be allocated by a request that got no answer."""
+    if not isinstance(refusal, Fault) or not may_come_late(refusal):
+        return False
+
+    return any(
+        selection.allocation is not None and selection.key not in versions for selection in claims
+    )
 
 
 def _written(

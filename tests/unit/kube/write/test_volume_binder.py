@@ -11,14 +11,17 @@ import msgspec
 import pytest
 
 from gangsched.kube.http.faults import ApiFault, Unreachable
-from gangsched.kube.read.storage import SELECTED_NODE
+from gangsched.kube.ports import Runtime
+from gangsched.kube.read.storage import FINALIZER, SELECTED_NODE
 from gangsched.kube.write.volume_binder import VolumeBinder
+from gangsched.model.devices import DeviceAllocation, DeviceResult
 from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import NodeSelectorTerm
 from gangsched.model.protocol import (
     Bind,
     BindClaims,
     BindFailed,
+    ClaimsReleased,
     ClaimsWritten,
     Message,
     ReleaseClaims,
@@ -37,11 +40,11 @@ ZONE_A = (NodeSelectorTerm(labels=(Requirement("zone", "In", ("a",)),)),)
 class Stage:
     """A volume binder, what it passed on, and what it answered."""
 
-    def __init__(self, requests: FakeRequests) -> None:
+    def __init__(self, requests: FakeRequests, runtime: Runtime = Runtime()) -> None:  # noqa: B008
         self.requests = requests
         self.passed: list[Bind] = []
         self.outcomes: list[Message] = []
-        self.binder = VolumeBinder(requests, self, self.outcomes.append)
+        self.binder = VolumeBinder(requests, self, self.outcomes.append, runtime=runtime)
 
     def submit(self, binds: Any) -> None:
         """As the binder behind it takes them."""
@@ -59,9 +62,10 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(answer: Any = None) -> AsyncIterator[Stage]:
+async def stage(answer: Any = None, *, time: FakeTime | None = None) -> AsyncIterator[Stage]:
     """A running volume binder; every write gets version 7 unless `answer` says otherwise."""
-    made = Stage(FakeRequests(answer or (lambda sent: {"metadata": {"resourceVersion": "7"}})))
+    requests = FakeRequests(answer or (lambda sent: {"metadata": {"resourceVersion": "7"}}))
+    made = Stage(requests, Runtime() if time is None else time.runtime())
     async with running(made.binder.run()):
         yield made
 
@@ -306,3 +310,80 @@ async def test_a_resource_claim_that_was_given_to_others(answer: Answer, reason:
         assert isinstance(failed, BindFailed)
         assert reason in failed.message
         assert made.passed == []
+
+
+class LateServer:
+    """An API server that answers no write of devices, and carries out the first one at `late_s`."""
+
+    def __init__(self, time: FakeTime, late_s: float) -> None:
+        self.time = time
+        self.lands_s = time.now() + late_s
+        self.late: list[dict[str, Any]] = []
+        self.status: dict[str, Any] = {}
+        self.version = 7
+
+    def answer(self, sent: Sent) -> Answer:
+        """As `FakeRequests` asks for it."""
+        self.land()
+        status = {} if sent.method == "GET" else sent.body["status"]
+        if status.get("allocation") is not None:
+            self.late.append(status)
+            return Unreachable("No answer.")
+
+        if status and self.status:
+            self.status, self.version = {}, self.version + 1
+
+        metadata = {
+            "name": "d",
+            "namespace": "ns",
+            "uid": "device-1",
+            "finalizers": [FINALIZER],
+            "resourceVersion": str(self.version),
+        }
+        return {"metadata": metadata, "status": self.status}
+
+    def land(self) -> None:
+        """What was sent first is carried out; the others find another version then."""
+        if self.late and self.time.now() >= self.lands_s and self.version == 7:
+            self.status, self.version = self.late[0], 8
+
+
+async def test_devices_are_not_given_away_while_their_allocation_may_come_late() -> None:
+    """B3 for claims: the API server lets two claims have one device."""
+    time = FakeTime()
+    server = LateServer(time, late_s=50.0)
+    chosen = DeviceAllocation((DeviceResult("r", ("d", "n0", "g0")),))
+    devices = Selection(
+        namespace="ns",
+        name="d",
+        uid="device-1",
+        resource_version="7",
+        finalizers=(FINALIZER,),
+        allocation=chosen,
+        reserve=True,
+    )
+
+    async with stage(server.answer, time=time) as made:
+        await made.write(devices)
+        await time.advance(60.0)
+        assert made.outcomes == []
+
+        await time.advance(20.0)
+
+    server.land()
+    assert [type(outcome) for outcome in made.outcomes] == [ClaimsReleased, BindFailed]
+    assert (server.status, server.version) == ({}, 9)
+
+
+async def test_devices_whose_allocation_was_refused_are_given_away_at_once() -> None:
+    """Nothing of it can come later."""
+    time = FakeTime()
+    refused = ApiFault(403, "Forbidden", "no")
+    devices = msgspec.structs.replace(
+        DEVICE, finalizers=(FINALIZER,), allocation=DeviceAllocation(())
+    )
+
+    async with stage(lambda sent: refused, time=time) as made:
+        await made.write(devices)
+
+    assert [type(outcome) for outcome in made.outcomes] == [BindFailed]
