@@ -15,6 +15,7 @@ from functools import cache
 from typing import Final
 
 import numpy as np
+from msgspec import structs
 
 from gangsched.model.objects import Shape
 from gangsched.model.pods_by_node import Ints
@@ -23,7 +24,7 @@ from gangsched.model.snapshot import NodeTable, Snapshot
 from gangsched.state.cluster import Cluster
 from gangsched.state.group_record import EntitlementCause, GroupRecord, Ineligibility
 from gangsched.state.reserving.news import takes_one_empty
-from gangsched.state.timers import Timers
+from gangsched.state.timers import JUMP_S, Timers
 
 COMPARED_EVERY_S: Final = 30.0
 UNTIL_A_NODE_CHANGES: Final = frozenset({NotEntitled.IMPOSSIBLE, NotEntitled.REFUSED})
@@ -44,6 +45,7 @@ class Ineligible:
         self._records = groups
         self._ineligible: set[GroupRecord] = set()
         self._due = Timers()  # in epoch seconds
+        self._offset_s = 0.0  # what to add to monotonic seconds for those since the epoch
         self._compared: NodeTable | None = None
         self._compared_s = -math.inf
         self._waits = False
@@ -80,12 +82,28 @@ class Ineligible:
 
     def over(self, snapshot: Snapshot, now_s: float, wall_s: float) -> set[GroupRecord]:
         """Groups whose ineligibility ended, because its time is over or a node changed."""
+        self._follow_clock(wall_s - now_s)
         found: set[GroupRecord] = set()
         if snapshot.table is not self._compared or self._cluster.offers_more:
             found |= self._compare(snapshot, now_s)
 
         found.update(self._records[group] for group in self._due.take_due(wall_s))
         return found
+
+    def _follow_clock(self, offset_s: float) -> None:
+        """Where the clock was set, times that were counted from a moment of this process move with
+        it; those of creations do not.
+        """
+        moved_s = offset_s - self._offset_s
+        if abs(moved_s) < JUMP_S:
+            return
+
+        self._offset_s = offset_s
+        for group in tuple(self._ineligible):
+            known = group.ineligible
+            if known is not None and known.why.why is NotEntitled.FENCE_OVER:
+                until_s = known.why.until_s + moved_s
+                self.put(group, structs.replace(known.why, until_s=until_s), known.shapes)
 
     def next_s(self, behind_s: float) -> float:
         """Monotonic time at which the ineligibility of the next group ends without an event; adding

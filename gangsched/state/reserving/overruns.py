@@ -26,6 +26,7 @@ from gangsched.state.members import Member, State
 from gangsched.state.reporting.gang_events import gang_ref, pod_ref
 from gangsched.state.reserving.expected_ends import LATE_S
 from gangsched.state.rule_set import Rules
+from gangsched.state.timers import JUMP_S
 
 LEAST_S = 600.0
 """By how much longer than stated a pod runs at least where its statements stop to count."""
@@ -78,7 +79,11 @@ class Overruns:
         """Events of groups that exceeded their run time since the last call; `wall_s` is in epoch
         seconds.
         """
-        self._now_to_wall_s = wall_s - now_s
+        offset_s = wall_s - now_s
+        if offset_s <= self._now_to_wall_s - JUMP_S:
+            self._conclude_again(wall_s)
+
+        self._now_to_wall_s = offset_s
         # What was over before was reported by the process before (an Event, which is not read
         # back).
         since_s = wall_s if self._since_s is None else self._since_s
@@ -116,6 +121,21 @@ class Overruns:
             return min(due) - self._now_to_wall_s
 
         return math.inf
+
+    def _conclude_again(self, wall_s: float) -> None:
+        """The clock was set back: what it made of the pods that run is looked at again."""
+        self._much_later = []
+        self._ends = [(end_s, uid) for uid, end_s in self._end_of.items()]
+        heapq.heapify(self._ends)
+
+        # What is to last longer than it ever does was decided while the clock was ahead.
+        latest_s = wall_s + self._ignore_s
+        before = self._ignored_until_s
+        self._ignored_until_s = {
+            namespace: until_s for namespace, until_s in before.items() if until_s <= latest_s
+        }
+        if self._ignored_until_s.keys() != before.keys():
+            self._registry.ignore_run_times(self._ignored_until_s.keys())
 
     def _watch(self, member: Member, stated: RunTime, end_s: float) -> None:
         """See when the pod runs for much longer than its owner states; a kubelet and a default are

@@ -171,6 +171,19 @@ def test_a_fence_ends_with_its_age() -> None:
     assert [group for group, *_ in standing(there)] == ["ns/g"]
 
 
+def test_a_fence_that_ended_while_the_clock_was_ahead_delays_the_next_no_longer() -> None:
+    """H6: an hour later by a clock that is set back then is 20 s later all the same."""
+    there, _ = fenced(fence_age_s=100.0)
+    there.clock_s = 3_600.0
+    there.advance(99)
+    assert why_not(there) is NotEntitled.FENCE_OVER
+    there.clock_s = 0.0
+    there.advance(14)
+    assert standing(there) == []
+    there.advance(10)
+    assert [group for group, *_ in standing(there)] == ["ns/g"]
+
+
 def test_a_fence_ends_once_it_idled_too_much() -> None:
     """H6: half of its GPUs idle for 100 s, so all of them for 50 s on average, which is what they
     may.

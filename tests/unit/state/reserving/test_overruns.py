@@ -262,6 +262,30 @@ def test_statements_of_a_namespace_that_overran_count_for_nothing(restarts: bool
     assert "again" in there.bound()
 
 
+def test_what_a_clock_that_was_ahead_made_of_a_namespace_ends_with_it() -> None:
+    """H11: nobody ran longer than stated, as the clock says once it is set back."""
+    there = waiting(IGNORE, long_s=20 * HOUR_S)
+    there.clock_s = 5 * HOUR_S
+    there.advance(2)
+    assert "liar" in [event.regarding.namespace for event in ignored(there)]
+    there.clock_s = 0.0
+    ends(there, "liar")
+    arrives(there, "again", run_s=60.0)
+    assert "again" in there.bound()
+
+
+def test_a_clock_that_was_set_back_takes_nothing_back_that_is_so_by_it() -> None:
+    """H11: the pod runs much longer than stated by both clocks."""
+    there = waiting(IGNORE, long_s=20 * HOUR_S)
+    there.clock_s = 5 * HOUR_S
+    there.advance(1_204)
+    there.clock_s = 60.0
+    there.advance(2)
+    ends(there, "liar")
+    arrives(there, "again", run_s=60.0)
+    assert "again" not in there.bound()
+
+
 def test_it_is_ignored_for_as_long_as_the_pod_runs_on() -> None:
     """H11: and said once."""
     there = waiting(IGNORE, long_s=20 * HOUR_S)
