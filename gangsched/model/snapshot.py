@@ -138,8 +138,7 @@ class NodeTable:
     def having(self, names: Iterable[str]) -> Bools:
         """A new mask that is true for the nodes with these names; unknown names are ignored."""
         mask = np.zeros(len(self), dtype=np.bool_)
-        index = self.index
-        known = [index[name] for name in names if name in index]
+        known = [number for number in map(self.index.get, names) if number is not None]
         mask[known] = True
         return mask
 

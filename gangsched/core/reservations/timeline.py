@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
+from operator import is_not
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -353,10 +355,10 @@ class OccupantColumns:
 
     def _changed(self, by_node: OccupantsByNode) -> list[str]:
         """The nodes whose pods are others than last time."""
-        changed = []
-        for name, occupants in by_node.items():
-            if self._last.get(name) is not occupants:
-                changed.append(name)
+        # Of all nodes, in each plan: a loop took a tenth of a plan with one change.
+        before = map(self._last.get, by_node)
+        is_other = map(is_not, by_node.values(), before)
+        changed = list(compress(by_node, is_other))
 
         changed += self._last.keys() - by_node.keys()
         return changed
