@@ -382,9 +382,12 @@ class Cluster:
     ) -> bool:
         """Whether `node` is schedulable and has room for its held or bound `pod` plus nominations
         of others; the pod may use those of the groups `own`.
+
+        A nomination whose room a pod of higher priority took since is kept from it no more: both
+        were placed by right, one after the other.
         """
         promised: Counter[str] = Counter()
-        for nomination in self._promises.on(node):
+        for nomination in self._promises.kept_on(node):
             if nomination.group in own:
                 continue
             if nomination.pod.priority >= pod.priority:
@@ -465,12 +468,16 @@ class Cluster:
         node: str,
         sign: int,
     ) -> None:
+        before = self._left(node) if self._promises.on(node) else {}
         used = self._used[node]
         for name, amount in pod.shape.requests:
             used[name] = used.get(name, 0) + sign * amount
 
         if not any(used.values()):
             del self._used[node]
+
+        if before:
+            self._promises.used(node, before, self._left(node), pod.priority)
 
         residents = self._settle(pod, node, sign)
         self.replicas.count(pod, node, sign)
@@ -503,6 +510,19 @@ class Cluster:
                     int(self._allocatable[row, index]) - used[name],
                     OVERFULL,
                 )
+
+    def _left(self, node: str) -> dict[str, int]:
+        """The amounts that a node has free, {} of an unknown one."""
+        offering = self._nodes.get(node)
+        if offering is None:
+            return {}
+
+        used = self._used.get(node, {})
+        left = {}
+        for name, amount in self.served.offered(offering).items():
+            left[name] = amount - used.get(name, 0)
+
+        return left
 
     def _count_overhead(
         self,

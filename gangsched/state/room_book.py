@@ -7,7 +7,8 @@ or their resources changed.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Mapping, Set
 
 from msgspec import structs
 
@@ -26,6 +27,9 @@ class RoomBook:
         self._layout: ColumnLayout | None = None
         self._taken_from: tuple[Snapshot, int, Snapshot] | None = None
 
+        #: By key, those whose room was there until somebody of higher priority took it.
+        self._overtaken: set[str] = set()
+
     def get(self, key: str) -> Nomination | None:
         """The nomination with this key."""
         return self._by_key.get(key)
@@ -43,6 +47,11 @@ class RoomBook:
             if not on_node:
                 del self._by_node[old.node]
 
+        before = old[:2] if old is not None else None
+        now = nomination[:2] if nomination is not None else None
+        if now != before:
+            self._overtaken.discard(key)
+
         # A new nomination may be on another node, so the old one is taken out in any case.
         if nomination is not None:
             self._by_key[key] = nomination
@@ -54,6 +63,67 @@ class RoomBook:
     def on(self, node: str) -> Collection[Nomination]:
         """Nominations to one node."""
         return self._by_node.get(node, {}).values()
+
+    def kept_on(self, node: str) -> list[Nomination]:
+        """Nominations to one node that are kept from pods which were placed there already: not
+        those whose room was overtaken. Plans keep these as well, from all whom they place.
+        """
+        kept = []
+        for key, nomination in self._by_node.get(node, {}).items():
+            if key not in self._overtaken:
+                kept.append(nomination)
+
+        return kept
+
+    def used(
+        self,
+        node: str,
+        before: Mapping[str, int],
+        after: Mapping[str, int],
+        priority: int,
+    ) -> None:
+        """A pod of this priority came to a node or left it, whose free amounts were `before` and
+        are `after`.
+        """
+        promised = self._by_node.get(node, {})
+        lacking = self._lacking(promised, after)
+        self._overtaken -= promised.keys() - lacking
+        if not lacking:
+            return
+
+        lacked = self._lacking(promised, before)
+        for key in lacking - lacked:
+            if priority > promised[key].pod.priority:
+                self._overtaken.add(key)
+
+    def _lacking(
+        self,
+        on_node: Mapping[str, Nomination],
+        free: Mapping[str, int],
+    ) -> Set[str]:
+        """Keys of the nominations to one node with these free amounts that lack room, beside all
+        of their priority or a higher one.
+        """
+        by_priority: dict[int, list[str]] = {}
+        for key, nomination in on_node.items():
+            of_priority = by_priority.setdefault(nomination.pod.priority, [])
+            of_priority.append(key)
+
+        lacking = set()
+        promised: Counter[str] = Counter()
+        for priority in sorted(by_priority, reverse=True):
+            keys = by_priority[priority]
+            for key in keys:
+                nomination = on_node[key]
+                promised.update(dict(nomination.pod.shape.requests))
+                promised.subtract(dict(nomination.freed))
+
+            for key in keys:
+                asked = dict(on_node[key].pod.shape.requests)
+                if any(free.get(name, 0) < promised[name] for name in asked):
+                    lacking.add(key)
+
+        return lacking
 
     def current(self, layout: ColumnLayout) -> NominatedRoom:
         """All nominations; the same object until a nomination or the `layout` changes."""

@@ -10,7 +10,7 @@ import pytest
 from gangsched.core.cycle import plan
 from gangsched.model.inter_pod import HostPort, InterPodConstraints, PodTerm, Requirement
 from gangsched.model.objects import Phase, Pod
-from gangsched.model.protocol import Bind, Replaced
+from gangsched.model.protocol import Bind, BindGone, Replaced
 from gangsched.state.cluster import Cluster
 from tests.builders import members, node, pod, shape
 from tests.world import World
@@ -156,6 +156,42 @@ def test_bind_is_not_sent_again_into_promised_room() -> None:
     assert not world.state.start_check.objection(bind)
     world.create(promised("more", gpus=1))
     assert world.state.start_check.objection(bind)
+
+
+@pytest.mark.parametrize("what", ["overtaken", "taken by others", "freed and taken", "renewed"])
+def test_bind_is_sent_where_only_who_ranks_higher_took_the_promised_room(what: str) -> None:
+    """B2, F1: it was placed beside the promise, and a pod that may ignore the promise came after
+    it; whoever else takes that room stops the bind, and so does a promise that came later.
+    """
+    world = World(node("a", 4))
+    world.fate = lambda _: "later"
+    (urgent,) = world.create(promised(gpus=2, priority=100))
+    world.create(pod("beside", gpus=2, priority=100))
+    world.turn()
+    (bind,) = world.sent
+    assert bind.name == "beside"
+    if what == "taken by others":
+        world.create(pod("low", gpus=2, scheduler_name="other", node_name="a"))
+        assert world.state.start_check.objection(bind)
+        world.create(pod("higher", gpus=0, priority=101))
+        world.turn()
+        assert world.state.start_check.objection(bind)
+        return
+
+    (higher,) = world.create(pod("higher", gpus=2, priority=101))
+    world.turn()
+    assert [each.name for each in world.sent] == ["beside", "higher"]
+    assert not world.state.start_check.objection(bind)
+
+    if what == "freed and taken":
+        world.say(BindGone(higher.uid, "a", "it is gone"))
+        assert not world.state.start_check.objection(bind)
+        world.create(pod("low", gpus=2, scheduler_name="other", node_name="a"))
+        assert world.state.start_check.objection(bind)
+    elif what == "renewed":
+        world.update(urgent, nominated_node="")
+        world.update(urgent, nominated_node="a")
+        assert world.state.start_check.objection(bind)
 
 
 def test_ranks_between_two_promises_see_only_the_higher() -> None:
