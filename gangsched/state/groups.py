@@ -43,6 +43,10 @@ POD_GROUP_WAIT_S = 1.0
 """How long a gang waits for its PodGroup before it is told that there is none (semantics I2). The
 API server may have created the PodGroup before the pod: they come by two watches, and no order
 holds between them."""
+MISSED_AT_A_TIME = 1_000
+"""Gangs that wait no more for their PodGroup after one refresh: one user may have named thousands
+in the same second. They are read in turns.
+"""
 AT_A_TIME = 150
 """Gangs that are grouped anew in one refresh only because one changed that they name and are not
 decided with.
@@ -413,11 +417,12 @@ class Registry:
         regroup: set[str] = set()
         changed: set[str] = set()
 
-        for gang_id in list(
-            takewhile(lambda each: self._awaits_until_s[each] <= now_s, self._awaiting)
-        ):
+        over = takewhile(lambda each: self._awaits_until_s[each] <= now_s, self._awaiting)
+        missed = list(islice(over, MISSED_AT_A_TIME))
+        for gang_id in missed:
             del self._awaiting[gang_id]
-            self._changed.add(gang_id)
+
+        self._changed.add_unhurried(missed)
 
         read = self._parents.read
 

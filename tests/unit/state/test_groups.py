@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from gangsched.core.cycle import Limits, plan
+from gangsched.loop import READ_BESIDE_A_PLAN
 from gangsched.model.objects import Phase, Pod
 from gangsched.model.reasons import Reason
 from gangsched.state import groups
+from gangsched.state.changed_gangs import UNITS_A_GANG
 from gangsched.state.queueing import batches
-from tests.builders import NAMESPACE, members, node, pod, pod_group, shape
+from tests.builders import NAMESPACE, gang_metadata, members, node, pod, pod_group, shape
 from tests.world import World
 
 
@@ -451,6 +453,32 @@ def test_a_gang_that_many_name_changes_at_little_cost(monkeypatch: pytest.Monkey
     world.delete(*named)
     world.told()
     assert {world.condition(pod)[0] for pod in pods} == {"WaitingForGang"}
+
+
+def test_gangs_that_miss_their_pod_groups_at_one_moment_are_read_in_turns() -> None:
+    """I2: whoever created them in one second, a turn reads as many as it does of new gangs, and
+    one of each other namespace among the first.
+    """
+    world = World(node("a", 8))
+    stated = (gang_metadata(f"g{number}", pod_group=True) for number in range(300))
+    crowd = [pod(f"p{number}", gang_metadata=each) for number, each in enumerate(stated)]
+    quiet = members("quiet", 1, namespace="quiet", pod_group=True)
+    world.create(crowd, quiet)
+    world.settle()
+    world.now_s += groups.POD_GROUP_WAIT_S
+    read: list[set[str]] = []
+    while world.state.next_deadline_s(world.now_s) == world.now_s and len(read) < 50:
+        before = {each.id: each.generation for each in world.state.registry.groups.values()}
+        world.state.refresh(world.now_s, most_new=READ_BESIDE_A_PLAN)
+        now = world.state.registry.groups.values()
+        read.append({each.id for each in now if before.get(each.id) != each.generation})
+
+    most = READ_BESIDE_A_PLAN // UNITS_A_GANG
+    assert max(map(len, read)) <= most
+    assert "quiet/quiet" in read[0]
+    assert sum(map(len, read)) == len(crowd) + 1
+    world.told()
+    assert {world.condition(each)[0] for each in crowd} == {"PodGroupMissing"}
 
 
 def test_a_gang_that_takes_its_consent_back_is_left_at_once(
