@@ -382,7 +382,7 @@ class Parked:
         nodes = _indices(snapshot, self._freed)
 
         for needed_room in self._rows.first_pending(
-            min(2 * self._at_once, _looks_at_once(snapshot))
+            min(2 * self._at_once, looks_at_once(snapshot))
         ):
             if len(woken) >= self._at_once:
                 break
@@ -483,7 +483,7 @@ class Parked:
         if not self._unreviewed:
             self._unreviewed = list(self._by_room)
 
-        number = min(len(self._unreviewed), _looks_at_once(snapshot))
+        number = min(len(self._unreviewed), looks_at_once(snapshot))
         for _ in range(number):
             waiting = self._by_room.get(self._unreviewed.pop())
             if waiting is None:
@@ -620,7 +620,7 @@ class Parked:
         return known
 
 
-def _looks_at_once(snapshot: Snapshot) -> int:
+def looks_at_once(snapshot: Snapshot) -> int:
     """How many shapes are looked at in one turn."""
     return min(LOOKS_AT_ONCE, max(1, REVIEWED_NODES // max(1, len(snapshot.table))))
 

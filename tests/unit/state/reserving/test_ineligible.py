@@ -4,8 +4,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from gangsched.model.reservation import NotEntitled
-from tests.builders import node, pod, running, shape
+from gangsched.state.reserving import ineligible
+from gangsched.state.reserving.news import takes_one_empty
+from tests.builders import members, node, pod, running, shape
 from tests.unit.state.reserving.test_reservations import LIMITS, full, gang_of, standing
 from tests.world import EPOCH_S, World
 
@@ -71,6 +77,38 @@ def test_groups_are_compared_with_nodes_that_change_twice_a_minute() -> None:
     assert not there.state.reservations.waiting, "they were compared a moment ago"
     there.advance(31)
     assert there.state.reservations.waiting
+
+
+def test_thousands_of_shapes_are_compared_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn looks at some of the shapes, the turns at once after it at the others, and all that
+    became possible are candidates in the end.
+    """
+    there, _ = full(2)
+    for n in range(20):
+        there.create(members(f"big-{n:02}", 2, of=shape(16, 10 + n)))
+
+    there.settle()
+    before = looked_at(there)
+    assert before >= 20
+
+    compared: list[int] = [0]
+    takes = takes_one_empty
+
+    def counted(*arguments: Any) -> bool:
+        compared[-1] += 1
+        return takes(*arguments)
+
+    monkeypatch.setattr(ineligible, "takes_one_empty", counted)
+    monkeypatch.setattr(ineligible, "looks_at_once", lambda snapshot: 3)
+    there.now_s += ineligible.COMPARED_EVERY_S
+    there.add_nodes(node("n02", gpus=16))
+    while compared[-1] or len(compared) == 1:
+        compared.append(0)
+        there.turn()
+
+    assert max(compared) == 3
+    assert sum(compared) == 20
+    assert looked_at(there) == before + 20
 
 
 def test_facts_that_are_counted_are_kept_of_candidates_only() -> None:
