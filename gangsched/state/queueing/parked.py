@@ -35,6 +35,8 @@ after that.
 """
 LOOKS_AT_ONCE = 200
 """Shapes that are looked at in one turn, while those with thousands of shapes wait."""
+MOST_FREED = 500
+"""Freed nodes that are looked up for each shape; where more are, its groups are woken for all."""
 REVIEWED_NODES = 250_000
 """Nodes of all shapes that are reviewed in one turn: each costs a comparison for each resource of
 the shape.
@@ -393,7 +395,8 @@ class Parked:
             waiting.batch = 1
             waiting.tried = None
             waiting.kept_from = []
-            waiting.freed |= self._freed
+            # Shared by all of them, so that all nodes for each of thousands take no time.
+            waiting.freed = waiting.freed | self._freed if waiting.freed else self._freed
 
             if minds_pods(needed_room.shape) or self._may_use(needed_room.shape, snapshot, nodes):
                 woken |= self._wake(waiting, snapshot)
@@ -512,9 +515,10 @@ class Parked:
         shape = waiting.room.shape
         rooms = self._room_facts(shape, snapshot)[0]
 
-        # A pod that moved may help on nodes where no room was freed.
+        # A pod that moved may help on nodes where no room was freed; and of so many nodes any may
+        # be.
         freed = None
-        if not minds_pods(shape):
+        if not minds_pods(shape) and len(waiting.freed) <= MOST_FREED:
             freed = _indices(snapshot, waiting.freed)
 
         def most(kind: _Kind) -> int:
@@ -613,9 +617,18 @@ class Parked:
                     rows.append(snapshot.resources[name])
 
             free = np.maximum(snapshot.free[rows][:, mask], 0)
-            amounts = (*free.max(axis=1, initial=0).tolist(), *free.sum(axis=1).tolist())
-            total = int(room(shape, snapshot.free, snapshot.resources)[mask].sum())
-            known = self._facts[1][shape] = (total, len(snapshot.table), int(mask.sum()), *amounts)
+            largest = free.max(axis=1, initial=0)
+            totals = free.sum(axis=1)
+            rooms = room(shape, snapshot.free, snapshot.resources)
+
+            known = (
+                int(rooms[mask].sum()),
+                len(snapshot.table),
+                int(mask.sum()),
+                *largest.tolist(),
+                *totals.tolist(),
+            )
+            self._facts[1][shape] = known
 
         return known
 

@@ -13,7 +13,7 @@ from gangsched.model.inter_pod import InterPodConstraints, Requirement, Spread
 from gangsched.model.objects import Node, Shape
 from gangsched.model.plan import Need
 from gangsched.model.protocol import SetPodGroupStatus
-from gangsched.model.snapshot import NodeTable, StaticFit
+from gangsched.model.snapshot import Ints, NodeTable, Snapshot, StaticFit
 from gangsched.state.group_record import NeededRoom, Stay
 from gangsched.state.queueing import parked as parked_module
 from gangsched.state.queueing import watched as watched_module
@@ -75,6 +75,33 @@ def test_of_thousands_of_shapes_a_few_are_looked_at() -> None:
     assert index.next_to_wake(full) == set()
     assert not index.has_pending
     assert index.looks == 4
+
+
+def test_thousands_of_freed_nodes_are_not_looked_up_for_each_shape(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Q3: as when something changes on all nodes; the shapes are woken as for any of them."""
+    names = [f"n{number:04}" for number in range(parked_module.MOST_FREED + 1)]
+    free = snapshot([node(name, 1) for name in names])
+    index = nothing_parked()
+    for number in range(40):
+        index.add(GROUPS[f"g{number:04}"], (Need(shape(1, 1_000 + number), 1),), (number,), None)
+
+    looked_up = [0]
+    indices = parked_module._indices
+
+    def counted(of: Snapshot, nodes: set[str]) -> Ints:
+        looked_up[-1] += len(nodes)
+        return indices(of, nodes)
+
+    monkeypatch.setattr(parked_module, "_indices", counted)
+    woken = index.helped(free, set(names), pods_changed=False)
+    while index.has_pending:
+        looked_up.append(0)
+        woken |= index.next_to_wake(free)
+
+    assert len(woken) == 40
+    assert max(looked_up) <= 2 * len(names)
 
 
 def test_parking_a_group_costs_the_same_however_many_shapes_it_has(
