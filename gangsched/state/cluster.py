@@ -88,6 +88,7 @@ class Cluster:
         self._term_owners: dict[TermOwner, int] = {}
         self.replicas = Replicas()
         self.namespaces: Mapping[str, Mapping[str, str]] = {}
+        self._namespaces_are_shown = False  # so that they are copied before one changes
         self._promises = RoomBook()
 
     def __len__(self) -> int:
@@ -184,9 +185,29 @@ class Cluster:
         """Set the labels of all namespaces, which namespace selectors match."""
         if namespaces != self.namespaces:
             self.replicas.forget(self.namespaces.keys() - namespaces.keys())
-            self.namespaces = namespaces
+            self.namespaces = dict(namespaces)
+            self._namespaces_are_shown = False
             self._snapshot = None
             self._pods_changed = True
+
+    def label_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
+        """Set the labels of one namespace, None if it is gone; snapshots keep what they show."""
+        if self.namespaces.get(name) == labels:
+            return
+
+        if self._namespaces_are_shown:
+            self.namespaces = dict(self.namespaces)
+            self._namespaces_are_shown = False
+
+        assert isinstance(self.namespaces, dict)
+        if labels is None:
+            del self.namespaces[name]
+            self.replicas.forget({name})
+        else:
+            self.namespaces[name] = labels
+
+        self._snapshot = None
+        self._pods_changed = True
 
     def move(
         self,
@@ -443,6 +464,7 @@ class Cluster:
         versions = self._versions.copy()
         versions.flags.writeable = False
         self._unshown.clear()
+        self._namespaces_are_shown = True
 
         self._shown += 1
         if self._shown % SNAPSHOTS_IN_AN_AGE == 0:

@@ -7,7 +7,7 @@ No decisions are made here; changed groups are planned after the next `Registry.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import assert_never
 
 from gangsched.api import keys
@@ -216,7 +216,7 @@ class EventHandlers:
                 if before is None or before.labels != item.labels:
                     self._moved_domain(item.name)
             case Namespace():
-                self._label_namespaces({**self._cluster.namespaces, item.name: item.labels})
+                self._label_namespace(item.name, item.labels)
             case PodGroup():
                 self._apply_pod_group(item, now_s)
             case PodDisruptionBudget():
@@ -233,18 +233,21 @@ class EventHandlers:
 
         return ()
 
-    def _label_namespaces(self, labels: NamespaceLabels, listed_s: float | None = None) -> None:
-        """Namespaces have these labels, which may ask for the gangs of owners."""
+    def _label_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
+        """A namespace has these labels, which may ask for the gangs of owners, or is gone."""
+        self._cluster.label_namespace(name, labels)
+        if self.pod_gangs.owners.label_namespace(name, labels or {}):
+            concerned = self._members.of_namespaces({name})
+            self.pod_gangs.owners.move(member.pod for member in concerned)
+
+    def _label_namespaces(self, labels: NamespaceLabels, now_s: float) -> None:
+        """All namespaces, with their labels."""
         self._cluster.label_namespaces(labels)
         changed = self.pod_gangs.owners.label_namespaces(labels)
-        concerned = [member.pod for member in self._members.of_namespaces(changed)]
-        if listed_s is None:
-            self.pod_gangs.owners.move(concerned)
-            return
 
         # The first list, before which nothing is planned: a plan would start some of them alone.
-        for pod in concerned:
-            self._applied(pod, listed_s)
+        for member in self._members.of_namespaces(changed):
+            self._applied(member.pod, now_s)
 
     def assign(self, now_s: float) -> None:
         """Assign a bounded number of pods again whose gang may be another one now."""
@@ -262,9 +265,7 @@ class EventHandlers:
         elif kind is Node:
             self._drop_node(key)
         elif kind is Namespace:
-            left = {**self._cluster.namespaces}  # snapshots have the old mapping
-            left.pop(key, None)
-            self._label_namespaces(left)
+            self._label_namespace(key, None)
         elif kind is PodGroup:
             self._drop_pod_group(message.api_group, key, message.uid)
         elif kind is PodDisruptionBudget:

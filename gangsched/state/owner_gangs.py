@@ -155,6 +155,15 @@ class OwnerGangRegister:
 
         return frozenset()
 
+    def label_namespace(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Follow the labels of one namespace; whether it asks now or did, and not both."""
+        asks = labels.get(keys.OWNER_GANG) == keys.OWNER
+        if asks == (name in self._asking):
+            return False
+
+        self._asking ^= {name}
+        return self._setting is OwnerGangs.ASKED
+
     # --- pods ------------------------------------------------------------------------------------
 
     def gang_of(self, pod: Pod, now_s: float, *, waits: bool) -> str:

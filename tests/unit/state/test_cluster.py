@@ -222,3 +222,29 @@ def test_a_pod_with_anti_affinity_that_goes_frees_all_nodes_once() -> None:
     cluster.apply_node(node("c"))
     assert cluster.take_freed() == {"a", "c"}
     assert cluster.take_freed() == set()
+
+
+def test_many_namespaces_change_between_two_snapshots_at_the_cost_of_one_copy() -> None:
+    """What a snapshot shows stays; then each change costs the same, however many there are."""
+    cluster = Cluster()
+    cluster.label_namespaces({f"n{number}": {"team": "a"} for number in range(100)})
+    shown = cluster.snapshot().pods_by_node
+    cluster.label_namespace("n0", {"team": "b"})
+    copied = cluster.namespaces
+    for number in range(1, 50):
+        cluster.label_namespace(f"n{number}", {"team": "b"})
+        assert cluster.namespaces is copied
+
+    cluster.label_namespace("n99", None)
+    cluster.label_namespace("new", {})
+    assert shown.namespaces == {f"n{number}": {"team": "a"} for number in range(100)}
+    now = cluster.snapshot().pods_by_node.namespaces
+    assert [now.get(each) for each in ("n0", "n49", "n50", "n99", "new")] == [
+        {"team": "b"},
+        {"team": "b"},
+        {"team": "a"},
+        None,
+        {},
+    ]
+    cluster.label_namespace("new", {})
+    assert cluster.snapshot().pods_by_node.namespaces is now
