@@ -28,18 +28,16 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import structlog
 
+from bench.flooded import PLAN
 from bench.hostile_gangs import SIZES, Hostile, draw, ground, lasting_storage
-from gangsched import turn as turns
-from gangsched.core.cycle import Limits, plan
+from gangsched.core.cycle import Limits
 from gangsched.daemon import GC_THRESHOLDS
 from gangsched.loop import Loop, Ports
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.objects import Namespace, Node, Pod
-from gangsched.model.plan import Plan
 from gangsched.model.protocol import Action, Applied, BindOrder, Message, Replaced
 from gangsched.model.reservation import ReservationLimits
 from gangsched.model.storage import Claim, CsiNode, StorageClass, Volume
@@ -85,29 +83,8 @@ class Clock:
         return EPOCH_S + self.world.now_s
 
 
-class TimedPlan:
-    """`plan`, and what the last one took."""
-
-    def __init__(self) -> None:
-        self.cpu_ms = self.wall_ms = 0.0
-
-    def __call__(self, *arguments: Any, **rest: Any) -> Plan:
-        """Make a plan."""
-        began_s, cpu_s = time.perf_counter(), time.thread_time()
-        made = plan(*arguments, **rest)
-        self.cpu_ms, self.wall_ms = (
-            (time.thread_time() - cpu_s) * 1e3,
-            (time.perf_counter() - began_s) * 1e3,
-        )
-        return made
-
-
 class RestlessError(Exception):
     """Turns go on although nothing happens any more."""
-
-
-PLAN = TimedPlan()
-vars(turns)["plan"] = PLAN  # a turn looks it up by this name
 
 
 class PlayedByLoop(World):

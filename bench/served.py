@@ -21,7 +21,8 @@ from collections.abc import Sequence
 
 import structlog
 
-from bench.hostile import PLAN, PlayedByLoop, RestlessError
+from bench.flooded import PLAN
+from bench.hostile import PlayedByLoop, RestlessError
 from gangsched.daemon import GC_THRESHOLDS
 from gangsched.heap import COLLECT_EVERY_S
 from gangsched.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice

@@ -37,6 +37,7 @@ from gangsched.model.protocol import (
     BindOrder,
     Bound,
     Gone,
+    Message,
     PreemptionOrder,
     RecordEvent,
     Replaced,
@@ -45,6 +46,7 @@ from gangsched.model.protocol import (
     SetPodGroupStatus,
 )
 from gangsched.settings import Settings
+from gangsched.state.rule_set import Rules
 from gangsched.state.scheduling import SchedulingState
 from gangsched.telemetry.metrics import Metrics
 from tests import builders
@@ -64,10 +66,10 @@ GOALS_MS = {
 class Daemon:
     """The loop with an API server that carries out binds at once. Time passes only in `advance`."""
 
-    def __init__(self) -> None:
-        settings = Settings()
+    def __init__(self, rules: Rules | None = None) -> None:
+        """`rules` instead of the default settings."""
         self.at_s = 1_000.0
-        self.state = SchedulingState(parameters.rules(settings))
+        self.state = SchedulingState(rules or parameters.rules(Settings()))
         ports = Ports(self, self._tell, self._preempt, self)
         self._loop = Loop(self.state, ports, metrics=Metrics(), limits=Limits(), ready=lambda: True)
         self._pods: dict[str, Pod] = {}
@@ -76,7 +78,7 @@ class Daemon:
         self.longest_ms = 0.0
         self.say(Replaced(PodDisruptionBudget, ()))
 
-    def say(self, *messages: Applied | Gone | Replaced | Bound) -> None:
+    def say(self, *messages: Message) -> None:
         """Messages arrive."""
         for message in messages:
             self._loop.inbox(message)
