@@ -181,6 +181,15 @@ class Registry:
         for name in known.keys() & namespaces:
             self._unused_room_s[name] = known[name]
 
+        self._rank_from(namespace, at_s)
+
+    def clock_set(self, wall_s: int) -> None:
+        """The clock was set: no room was found unused later than now, whatever it said then."""
+        for namespace, at_s in self._unused_room_s.items():
+            if at_s > wall_s:
+                self._rank_from(namespace, wall_s)
+
+    def _rank_from(self, namespace: str, at_s: int) -> None:
         self._unused_room_s[namespace] = at_s
         views = self._views.items()
         self._changed.add_unhurried(

@@ -40,9 +40,11 @@ class RoomToCome:
         self._registry = registry
         self._offset_s = 0.0  # what to add to monotonic seconds for those since the epoch
         self._wall_s = 0
+        self._now_s = 0.0
         self._shown: dict[str, tuple[Placement, ...]] = {}  # by gang, what `cluster` was told
         self._of_node: dict[str, set[str]] = {}  # gangs by node
         self._ends = Timers()
+        self._seen: dict[str, tuple[PromisedRoom, float]] = {}  # by gang, and since when
         self._told: set[str] = set()  # gangs whose promise was told
         self._events: list[RecordEvent] = []
 
@@ -52,9 +54,11 @@ class RoomToCome:
         self._offset_s = wall_s - now_s
 
         self._wall_s = int(wall_s)
+        self._now_s = now_s
         # Ends are epoch seconds in the stamp and monotonic ones in the timers; smaller shifts move
         # nothing.
         if abs(self._offset_s - before) >= JUMP_S:  # the first call, or the clock was set
+            self._registry.clock_set(self._wall_s)
             for gang_id in self._shown:
                 self._set_end(gang_id)
 
@@ -211,6 +215,7 @@ class RoomToCome:
         self._set(gang_id, places if record is not None else ())
         if record is None or not places:
             self._ends.drop(gang_id)
+            self._seen.pop(gang_id, None)
             self._told.discard(gang_id)
             return
 
@@ -247,7 +252,13 @@ class RoomToCome:
         _, room = self._of(gang_id)
         end_s = inf
         if room is not None:
-            end_s = room.until_s - self._offset_s
+            seen = self._seen.get(gang_id)
+            if seen is None or seen[0] != room:
+                seen = self._seen[gang_id] = (room, self._now_s)
+
+            # The clock may have been ahead when the promise was made.
+            latest_s = seen[1] + self._registry.defaults.hold_max_s
+            end_s = min(room.until_s - self._offset_s, latest_s)
 
         self._ends.set(gang_id, end_s)
         return room

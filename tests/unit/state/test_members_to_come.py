@@ -25,6 +25,7 @@ from tests.world import World
 LABELS = dict(zip(keys.LWS_GROUP, ("serve", "0", "abc"), strict=True))
 MARK = "scheduling.k8s.io/group-name"
 WAIT_S = 600
+HOLD_MAX_S = 3_600
 GUARDED_S = 40
 """The policy that guards stamps is older than all pods."""
 
@@ -522,6 +523,57 @@ def test_unused_room_delays_a_younger_gang_once(*, recreates: bool) -> None:
         world.delete(*[each for each in world.pods.values() if each.namespace == "other"])
         world.settle()
         assert len(world.state.coming.shown()) == 1, "the next of them has its turn"
+
+
+def with_a_clock_ahead() -> World:
+    """Three gangs that each want the node for members that never come; the first promise is over
+    while the clock is ahead by a day, and the second made.
+    """
+    stated = tuple(sorted({keys.KEEP_ROOM[0]: "true", keys.TOTAL[0]: "9"}.items()))
+    world = World(node("a", 8))
+    world.clock_s = 86_400.0
+    for number in range(3):
+        name = f"greedy-{number}"
+        world.declare(
+            pod_group(name, 1, min_resources=amounts(gpus=8), gang_metadata=stated, creation_s=50)
+        )
+        world.create(members(name, 1, gpus=0, pod_group=True, creation_s=50))
+
+    assert len(world.settle().bound()) == 1
+    assert len(world.advance(WAIT_S + 10).bound()) == 2
+    world.clock_s = 0.0
+    return world
+
+
+def test_room_promised_while_the_clock_was_ahead_is_kept_no_longer_than_any() -> None:
+    """B8: by the longest wait time it is over, and not a day later."""
+    world = with_a_clock_ahead()
+    world.advance(1)
+    modest(world, "modest")
+
+    assert "modest" not in world.bound()
+    assert "modest" in world.advance(HOLD_MAX_S + 10).bound()
+
+
+def test_who_waits_behind_unused_room_ranks_by_the_clock_that_is_set() -> None:
+    """B8, Q1: a gang created after the room was found unused is younger."""
+    world = with_a_clock_ahead()
+    world.advance(1)
+    (first,) = modest(world, "first")
+    assert "first" in world.advance(HOLD_MAX_S + 10).bound()
+
+    world.advance(60)
+    modest(world, "second")
+    world.delete(first)
+    world.settle()
+
+    assert "greedy-2-0" in world.bound()
+    assert "second" not in world.bound()
+
+
+def modest(world: World, name: str) -> list[Pod]:
+    """A pod of another namespace that needs the whole node and was created now."""
+    return world.create(pod(name, namespace="other", gpus=8, creation_s=int(world.wall_s())))
 
 
 def test_members_to_come_are_a_number_and_a_shape() -> None:
