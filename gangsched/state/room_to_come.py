@@ -44,7 +44,7 @@ class RoomToCome:
         self._shown: dict[str, tuple[Placement, ...]] = {}  # by gang, what `cluster` was told
         self._of_node: dict[str, set[str]] = {}  # gangs by node
         self._ends = Timers()
-        self._seen: dict[str, tuple[PromisedRoom, float]] = {}  # by gang, and since when
+        self._since_s: dict[str, tuple[PromisedRoom, float]] = {}  # by gang
         self._told: set[str] = set()  # gangs whose promise was told
         self._events: list[RecordEvent] = []
 
@@ -215,7 +215,7 @@ class RoomToCome:
         self._set(gang_id, places if record is not None else ())
         if record is None or not places:
             self._ends.drop(gang_id)
-            self._seen.pop(gang_id, None)
+            self._since_s.pop(gang_id, None)
             self._told.discard(gang_id)
             return
 
@@ -252,12 +252,13 @@ class RoomToCome:
         _, room = self._of(gang_id)
         end_s = inf
         if room is not None:
-            seen = self._seen.get(gang_id)
-            if seen is None or seen[0] != room:
-                seen = self._seen[gang_id] = (room, self._now_s)
+            known, since_s = self._since_s.get(gang_id, (None, self._now_s))
+            if known != room:
+                since_s = self._now_s
+                self._since_s[gang_id] = (room, since_s)
 
             # The clock may have been ahead when the promise was made.
-            latest_s = seen[1] + self._registry.defaults.hold_max_s
+            latest_s = since_s + self._registry.defaults.hold_max_s
             end_s = min(room.until_s - self._offset_s, latest_s)
 
         self._ends.set(gang_id, end_s)
