@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import cached_property
+from collections.abc import Iterable
+from functools import cached_property, lru_cache
 from typing import Final
 
 import msgspec
 from msgspec import structs
+
+from gangsched.sentences.words import EQUAL
 
 NEVER: Final = " can never start: "
 OF_EXISTING_NODES: Final = " does not fit the existing nodes: "
@@ -39,7 +41,7 @@ class Sentences(msgspec.Struct, frozen=True, dict=True):
 
         # Without a `best` the first part says all itself.
         first = f"{self.first}{self.joint}{self.lack}" if self.best and self.lack else self.first
-        return ". ".join(_capitals((first, *self.more)))
+        return ". ".join((first, *map(capital, self.more)))
 
     @property
     def now(self) -> str:
@@ -82,13 +84,18 @@ def _text(sentences: Iterable[str]) -> str:
     if len(present) < 2:
         return "".join(present)
 
-    stripped = [sentence.rstrip().removesuffix(".") for sentence in present]
-    return f"{'. '.join(_capitals(stripped))}."
+    first, *others = present
+    return f"{'. '.join((_without_stop(first), *map(_following, others)))}."
 
 
-def _capitals(sentences: Sequence[str]) -> list[str]:
-    """The sentences, at least one, each after the first one with a capital letter."""
-    return [sentences[0], *map(capital, sentences[1:])]
+@lru_cache(maxsize=EQUAL)
+def _following(sentence: str) -> str:
+    """The sentence behind another one."""
+    return capital(_without_stop(sentence))
+
+
+def _without_stop(sentence: str) -> str:
+    return sentence.rstrip().removesuffix(".")
 
 
 def capital(sentence: str) -> str:
