@@ -82,7 +82,8 @@ class Audit:
         if not gang:
             return
 
-        if event.reason in VERDICTS and self._goes_on(gang, event.reason):
+        is_verdict = event.reason in VERDICTS
+        if is_verdict and self._goes_on(gang, event.reason):
             what = Happening.WAITS
 
         pods = [(about.name, about.uid)] if about.kind == "Pod" else []
@@ -98,7 +99,8 @@ class Audit:
             what,
             event.message,
             reason=event.reason,
-            uid=self._uid(gang) or about.uid,
+            # A verdict's Event is on the object that stands for the gang.
+            uid=about.uid if is_verdict else self._uid(gang) or about.uid,
             plan=self.plan if what is Happening.WAITS else 0,
             objects=pods,
         )
