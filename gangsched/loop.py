@@ -208,12 +208,7 @@ class Loop:
             return bool(self._messages)
 
         now_s = self._ports.clock.now_s()
-        is_late = self._state.registry.exceeds(READ_BESIDE_A_PLAN, with_new=not self._plan_is_next)
-        # A standby reads as well, so that its first plan after a failover need not read everything
-        # at once.
-        if is_late or not self._decides():
-            self._state.refresh(now_s, in_turn=False, most=READ_PER_TURN)
-
+        is_late = self._reads_ahead(now_s)
         if not self._decides():
             # A leader that is paused says so of whatever waits; a standby writes nothing.
             if self._leads():
@@ -252,6 +247,24 @@ class Loop:
             self._metrics.preemption.add(counts)
 
         return planned or bool(self._messages)
+
+    def _reads_ahead(self, now_s: float) -> bool:
+        """Read some of what changed where that is too much for a turn with a plan; whether it was.
+
+        A standby reads as well, so that its first plan after a failover need not read everything at
+        once.
+        """
+        state = self._state
+        is_late = state.registry.exceeds(READ_BESIDE_A_PLAN, with_new=not self._plan_is_next)
+        if is_late or not self._decides():
+            state.refresh(now_s, in_turn=False, most=READ_PER_TURN)
+
+        wall_s = self._ports.clock.wall_s()
+        if state.reservations.is_behind(wall_s):
+            state.reservations.catch_up(wall_s)
+            is_late = True
+
+        return is_late
 
     def _report(self, now_s: float, *, is_after_plan: bool = False) -> None:
         """Hand out the reports that are due."""

@@ -372,14 +372,14 @@ class Cluster:
 
     @property
     def touched(self) -> Set[str]:
-        """The nodes that `take_touched` would return, without resetting them."""
+        """Nodes whose pods changed since `take_touched` was called for them; some may no longer
+        exist.
+        """
         return self._touched
 
-    def take_touched(self) -> set[str]:
-        """Nodes whose pods changed since the last call; some may no longer exist."""
-        touched = self._touched
-        self._touched = set()
-        return touched
+    def take_touched(self, nodes: Iterable[str]) -> None:
+        """Of these nodes the changes were seen; some may no longer exist."""
+        self._touched.difference_update(nodes)
 
     def _holds(
         self,

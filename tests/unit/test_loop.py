@@ -5,10 +5,11 @@ real.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 import pytest
+from msgspec.structs import replace
 
 from gangsched.core.cycle import Limits
 from gangsched.loop import (
@@ -36,23 +37,26 @@ from gangsched.model.protocol import (
     Report,
     SetPodCondition,
 )
+from gangsched.model.reservation import Occupant, ReservationLimits
+from gangsched.state.reserving import reservations
+from gangsched.state.reserving.expected_ends import ExpectedEnds
 from gangsched.state.rule_set import Rules
 from gangsched.state.scheduling import SchedulingState
 from gangsched.telemetry.metrics import Metrics
-from tests.builders import members, node, pod
+from tests.builders import members, node, pod, running
 
 
 class Bench:
     """A loop with a hand-moved clock; binds and reports are only collected."""
 
-    def __init__(self) -> None:
+    def __init__(self, rules: Rules | None = None) -> None:
         self.now = 100.0
         self.is_ready = True
         self.leads = True
         self.binds: list[Bind] = []
         self.told: list[Report] = []
         self.ordered: list[PreemptionOrder] = []
-        self.state = SchedulingState(Rules())
+        self.state = SchedulingState(rules or Rules())
         self.metrics = Metrics()
         self.loop = Loop(
             self.state,
@@ -155,6 +159,52 @@ def test_a_turn_reads_a_bounded_part_of_the_gangs_that_changed(bench: Bench) -> 
         read.append(len(bench.state.registry.groups))
     assert read[-1] == 40
     assert max(after - before for before, after in pairwise(read)) <= READ_PER_TURN // 100
+
+
+def test_ends_of_many_pods_are_looked_at_in_turns_before_a_plan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """H2: pods on all nodes change at once, and what comes meanwhile is not applied before the
+    plan, so that no stream of changes keeps plans off.
+    """
+    most = 10
+    monkeypatch.setattr(reservations, "LOOKED_AT_A_TIME", most)
+    looked_at = [0]
+    look_at = ExpectedEnds._look_at
+
+    def counted(ends: ExpectedEnds, name: str, wall_s: float) -> Iterator[Occupant]:
+        for occupant in look_at(ends, name, wall_s):
+            looked_at[-1] += 1
+            yield occupant
+
+    monkeypatch.setattr(ExpectedEnds, "_look_at", counted)
+    bench = Bench(Rules(reservations=ReservationLimits()))
+    running_pods = []
+    for number in range(30):
+        name = f"n{number:02}"
+        bench.loop.inbox(Applied(node(name, 2)))
+        for part in range(2):
+            each = pod(f"{name}-{part}", uid=f"{name}-{part}", gpus=1)
+            running_pods.append(running(each, name))
+
+    def change(label: str) -> None:
+        for each in running_pods:
+            bench.loop.inbox(Applied(replace(each, labels={"app": label})))
+
+    change("a")
+    while bench.loop.turn():
+        pass
+
+    change("b")
+    bench.loop.inbox(Applied(pod("mine", gpus=0)))
+    looked_at[:] = [0]
+    while not bench.binds:
+        assert bench.loop.turn()
+        looked_at.append(0)
+        bench.loop.inbox(Applied(replace(running_pods[0], labels={"app": f"{len(looked_at)}"})))
+
+    assert max(looked_at) == most
+    assert sum(looked_at) >= len(running_pods) - most
 
 
 def test_applying_ends_when_its_time_is_over(bench: Bench) -> None:

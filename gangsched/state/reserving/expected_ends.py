@@ -9,7 +9,7 @@ free for other pods.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
@@ -129,6 +129,29 @@ class ExpectedEnds:
         """Time of the next expected end; if its pod still exists then, the end moves."""
         return self._passes_s + self._late_s
 
+    def exceeds(self, pods: int, wall_s: float) -> bool:
+        """Whether more pods than that are on nodes which the next `occupants` looks at again."""
+        number = 0
+        for name in self._outdated(wall_s):
+            number += len(self._cluster.residents(name))
+            if number > pods:
+                return True
+
+        return False
+
+    def catch_up(self, pods: int, wall_s: float) -> None:
+        """Look again at nodes with about so many pods, so that `occupants` has less to do."""
+        looked_at = []
+        number = 0
+        for name in self._outdated(wall_s):
+            looked_at.append(name)
+            number += len(self._cluster.residents(name))
+            if number >= pods:
+                break
+
+        self._cluster.take_touched(looked_at)
+        self._look(looked_at, wall_s)
+
     def take_news(self) -> News:
         """Changes of occupants since the last call."""
         news = self._news
@@ -151,13 +174,17 @@ class ExpectedEnds:
         self._news = News()
 
     def _refresh(self, wall_s: float) -> None:
-        stale = self._stale(wall_s, self._cluster.take_touched())
+        stale = self._stale(wall_s, self._cluster.touched)
+        self._cluster.take_touched(stale)
         self._wall_s = wall_s
+        self._look(stale, wall_s)
 
-        if not stale:
+    def _look(self, nodes: Collection[str], wall_s: float) -> None:
+        """Look again at these nodes."""
+        if not nodes:
             return
 
-        for name in stale:
+        for name in nodes:
             occupants = tuple(self._look_at(name, wall_s)) if name in self._cluster.nodes else ()
             accelerated = [
                 occupant.ends_s
@@ -206,12 +233,27 @@ class ExpectedEnds:
         # Ends that passed by the wrong clock were moved, so all are derived again.
         if wall_s < self._wall_s - CLOCK_STEP_S:
             stale |= self._on.keys()
-        elif wall_s >= self.passes_s:
-            stale |= {
-                name for name, first_s in self._first_s.items() if first_s + self._late_s <= wall_s
-            }
+        else:
+            stale.update(self._passed(wall_s))
 
         return stale
+
+    def _outdated(self, wall_s: float) -> Iterator[str]:
+        """The same one by one, unless all are to be looked at again."""
+        touched = self._cluster.touched
+        yield from touched
+        for name in self._passed(wall_s):
+            if name not in touched:
+                yield name
+
+    def _passed(self, wall_s: float) -> Iterator[str]:
+        """The nodes of which an end has passed."""
+        if wall_s < self.passes_s:
+            return
+
+        for name, first_s in self._first_s.items():
+            if first_s + self._late_s <= wall_s:
+                yield name
 
     def _asks_for_accelerators(self, shape: Shape) -> bool:
         known = self._accelerated.get(shape)

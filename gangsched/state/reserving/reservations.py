@@ -70,6 +70,11 @@ FORGET_S: Final = 10.0
 forgotten.
 """
 MADE_AT_MOST: Final = 2
+LOOKED_AT_A_TIME: Final = 5_000
+"""Pods whose ends one turn looks at, 2 to 3 µs each: where more are on nodes that changed, or whose
+end has passed, turns without a plan come first. A gang that came, ended or outlasted its time on
+5,000 nodes took one turn 0.2 s.
+"""
 ORDERED: Final = NotReserved(why=NotEntitled.ORDERED)
 REFUSED_FOR_ROOM: Final = frozenset({Reason.UNSCHEDULABLE, Reason.HOLDING})
 
@@ -377,6 +382,15 @@ class StandingReservations:
             waiting=tuple(self._registry.group(group_id, now_s) for group_id in sorted(heads)),
             made_at_most=0,
         )
+
+    def is_behind(self, wall_s: float) -> bool:
+        """Whether the ends of so many pods are to be looked at that a plan should not do it."""
+        return self.on() and self._ends.exceeds(LOOKED_AT_A_TIME, wall_s)
+
+    def catch_up(self, wall_s: float) -> None:
+        """Look at the ends of some of the pods on nodes that changed."""
+        self._ends.catch_up(LOOKED_AT_A_TIME, wall_s)
+        self._moved = True  # what was found is news for the next plan
 
     def _forget_unused(self, now_s: float) -> None:
         """Keep no pods that are gone where nothing rests on when they were to end."""

@@ -25,7 +25,8 @@ def test_pods_on_unknown_nodes_change_no_snapshot_and_wake_nobody() -> None:
     """
     cluster = Cluster()
     cluster.apply_node(node("a", labels={HOSTNAME: "a"}))
-    cluster.take_freed(), cluster.take_pods_changed(), cluster.take_touched()
+    cluster.take_freed(), cluster.take_pods_changed()
+    cluster.take_touched({"a"})
     before = cluster.snapshot()
     first, second = pod("x", of=shape(1, inter_pod=KEEPS_OFF), labels={"app": "x"}), pod("y")
     for each in (first, second):
@@ -33,7 +34,7 @@ def test_pods_on_unknown_nodes_change_no_snapshot_and_wake_nobody() -> None:
     for each in (first, second):
         cluster.vacate(each, "elsewhere")
     assert cluster.snapshot() is before
-    assert (cluster.take_freed(), cluster.take_pods_changed(), cluster.take_touched()) == (
+    assert (cluster.take_freed(), cluster.take_pods_changed(), cluster.touched) == (
         set(),
         False,
         set(),

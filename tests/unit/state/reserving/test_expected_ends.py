@@ -198,6 +198,31 @@ def test_nodes_and_pods_that_come_and_go_are_followed() -> None:
     assert by_name(ends) == {}
 
 
+def test_nodes_are_looked_at_in_parts_with_the_same_result() -> None:
+    """H2: where pods changed, and where ends have passed; what is left is looked at when asked."""
+    world = World(*(node(name) for name in "abcdef"))
+    for name in "abcdef":
+        world.create(bound(f"{name}1", "1h", node_name=name))
+        world.create(bound(f"{name}2", "2h", node_name=name))
+
+    ends = ends_of(world)
+    hour_s = 3_600.0
+    for at_s, first_s in ((WALL_S, hour_s), (WALL_S + hour_s, hour_s)):
+        left = 12
+        while ends.exceeds(4, at_s):
+            assert ends.exceeds(left - 1, at_s)
+            assert not ends.exceeds(left, at_s)
+            ends.catch_up(4, at_s)
+            left -= 4
+
+        assert left == 4
+        second_s = WALL_S + 2 * hour_s - at_s
+        expected = {f"{name}1": first_s for name in "abcdef"}
+        expected |= {f"{name}2": second_s for name in "abcdef"}
+        assert by_name(ends, at_s) == expected
+        assert not ends.exceeds(0, at_s)
+
+
 def test_the_last_end_of_a_node_is_that_of_its_accelerators() -> None:
     """H10: pods without accelerators do not keep a node from others; one unknown end is
     the last.
