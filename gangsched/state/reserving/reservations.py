@@ -57,7 +57,7 @@ from gangsched.state.reserving.ineligible import REASONS, Ineligible
 from gangsched.state.reserving.news import takes_one
 from gangsched.state.reserving.waiting import Waiting
 from gangsched.state.rule_set import Rules
-from gangsched.state.timers import Timers
+from gangsched.state.timers import JUMP_S, Timers
 
 EVERY_S: Final = 1.0
 """How often reservations are made anew for what happened in the cluster."""
@@ -293,7 +293,13 @@ class StandingReservations:
         if not self.on() or not (ready or self.standing or self.waiting or self._ineligible):
             return None
 
-        self._behind_s = wall_s - now_s
+        behind_s = wall_s - now_s
+        if behind_s <= self._behind_s - JUMP_S:
+            # The clock was ahead when these times were set.
+            for group_id in tuple(self._over.keys()):
+                self._over.set_sooner(group_id, wall_s)
+
+        self._behind_s = behind_s
         # A pod that outlasts its expected end moves every reservation that counted on it.
         passed = bool(self.standing) and self._ends.passes_s <= wall_s
         self._look_again(now_s, wall_s)
