@@ -61,7 +61,7 @@ from gangsched.telemetry.debug import debug_app, serve_debug
 from gangsched.telemetry.health import health_app, serve_health
 from gangsched.telemetry.heartbeat import Heartbeat
 from gangsched.telemetry.internal_faults import InternalFaults, kept_file
-from gangsched.telemetry.metrics import Metrics
+from gangsched.telemetry.metrics import QUEUE_PARTS, Metrics
 
 if TYPE_CHECKING:
     from gangsched.visibility.server import Server
@@ -616,6 +616,10 @@ class Daemon:
         else:
             self.status.put(report)
 
+    def _queued(self, part: str) -> float:
+        """The number of groups in a part of the queue; a standby has none."""
+        return float(self.state.queue.sizes()[part]) if self._leads() else 0.0
+
     def _publish(self) -> None:
         publish = self.metrics.publish
         informers = self.informers
@@ -651,6 +655,10 @@ class Daemon:
         self.metrics.planning_paused.set_function(
             lambda: float(state.bulkhead.pause.fault is not None)
         )
+        # Not with each plan: what waits may be deleted, and then nothing is planned.
+        for part in QUEUE_PARTS:
+            self.metrics.queue_groups[part].set_function(partial(self._queued, part))
+
         self.metrics.known_nodes.set_function(lambda: len(state.cluster))
         self.metrics.known_pods.set_function(lambda: len(informers.stores["pods"]))
         self.metrics.pod_groups_followed.set_function(informers.pod_groups.is_followed)

@@ -394,9 +394,6 @@ class Loop:
         metrics.cycle_seconds.observe(planned_s)
         metrics.plan_pods.inc(proposal.pods_tried)
 
-        for part, size in self._state.queue.sizes().items():
-            metrics.queue_groups[part].set(size)
-
         for verdict in proposal.verdicts:
             metrics.verdicts[verdict.reason].inc()
             if verdict.round is not None:

@@ -16,8 +16,9 @@ from gangsched.kube.ports import Runtime
 from gangsched.kube.read.informers import Informers
 from gangsched.kube.write.rate_limits import WriteLimits
 from gangsched.model.objects import Pod, PodGroup
-from gangsched.model.protocol import Bind, Gone, ObjectRef, RecordEvent, SetPodCondition
+from gangsched.model.protocol import Applied, Bind, Gone, ObjectRef, RecordEvent, SetPodCondition
 from gangsched.settings import Settings, SettingsError
+from tests.builders import members
 from tests.unit.kube.fakes import FakeRequests, settle
 
 
@@ -72,6 +73,24 @@ async def test_what_the_writers_remember_of_an_object_goes_with_it() -> None:
             informers._sink(told)
         assert (daemon.binder.fate("u1"), "u2" in said_of, "u3" in said_of) == (None, False, False)
         assert not any(len(buckets) for buckets in limits)
+
+
+async def test_groups_that_were_deleted_do_not_wait_any_more() -> None:
+    """The metric follows without a plan, of which there is none where nothing waits."""
+
+    def active() -> float | None:
+        registry = daemon.metrics.registry
+        return registry.get_sample_value("gangsched_queue_groups", {"part": "active"})
+
+    async with running(Settings(health_port=0, debug_port=0)) as (daemon, _):
+        (waits,) = members("g", 1)
+        daemon.state.apply(Applied(waits), now_s=0.0)
+        daemon.state.refresh(0.0)
+        assert active() == 1.0
+
+        daemon.state.apply(Gone(Pod, waits.uid), now_s=1.0)
+        daemon.state.refresh(1.0)
+        assert active() == 0.0
 
 
 async def test_a_podgroup_that_is_made_anew_gets_no_new_burst_of_statuses() -> None:
