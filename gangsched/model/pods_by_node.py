@@ -9,7 +9,7 @@ even across node tables.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import msgspec
@@ -17,15 +17,16 @@ import numpy as np
 import numpy.typing as npt
 
 from gangsched.model.inter_pod import HostPort, Selector, selects
-from gangsched.model.objects import Pod, Shape
+from gangsched.model.objects import Pod
 from gangsched.model.peers import PeerNumbers
+from gangsched.model.term_index import TermIndex, TermOwner
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Residents: TypeAlias = Mapping[str, Pod]
-TermOwner: TypeAlias = tuple[Shape, str]
-"""Pods of one shape in one namespace that state inter-pod terms; the namespace says which pods the
-terms mean.
-"""
+Weights: TypeAlias = dict[TermOwner, int]
+"""By owner of terms, the weight of a pod."""
+OwnerKey: TypeAlias = tuple[int, str]
+"""The id of the shape of an owner of terms, and its namespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,19 +114,51 @@ class UsingPort:
         return any(map(self.port.conflicts, inter_pod.ports))
 
 
-Question: TypeAlias = Selected | OwnedBy | UsingPort
+@dataclass(frozen=True, slots=True)
+class OwnedByAny:
+    """The question how many pods any of these owners has, each with its weight; of many owners, one
+    question takes as long as one of a single owner.
+    """
+
+    #: The ids of shapes stay while the question has the owners.
+    weights: frozenset[tuple[OwnerKey, int]]
+    owners: tuple[TermOwner, ...] = field(compare=False)
+    weight_of: Mapping[OwnerKey, int] = field(compare=False)
+
+    @classmethod
+    def of(cls, weights: Weights) -> OwnedByAny:
+        """The question about these owners."""
+        weight_of: dict[OwnerKey, int] = {}
+        for owner, weight in weights.items():
+            shape, namespace = owner
+            weight_of[id(shape), namespace] = weight
+
+        return cls(frozenset(weight_of.items()), tuple(weights), weight_of)
+
+    @property
+    def cost(self) -> int:
+        """Work units per pod."""
+        return 1
+
+    def counts(self, pod: Pod) -> int:
+        """The weight of the owner of `pod`."""
+        key = (id(pod.shape), pod.namespace)
+        return self.weight_of.get(key, 0)
+
+
+Question: TypeAlias = Selected | OwnedBy | OwnedByAny | UsingPort
 
 
 class PodsByNode(msgspec.Struct, frozen=True, eq=False):
     """`residents[node]`: the node's pods by uid, as of `versions[node]`; node indexes are those of
     the node table.
 
-    `term_owners` are the term owners with a pod on any of these nodes. `namespaces` has the labels
+    `terms` are those of the pods on any of these nodes. `namespaces` has the labels
     of all namespaces. `peers` counts the peers of plain pods by node name.
     """
 
     residents: Sequence[Residents] = ()
     versions: Ints = msgspec.field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    term_owners: tuple[TermOwner, ...] = ()
+    terms: TermIndex = msgspec.field(default_factory=TermIndex)
     namespaces: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=dict)
     peers: PeerNumbers = msgspec.field(default_factory=PeerNumbers)

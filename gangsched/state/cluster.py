@@ -19,9 +19,10 @@ from gangsched.core.filter import static_fit
 from gangsched.core.filter.count_cache import CountCache
 from gangsched.model.nominated_room import ColumnLayout, Nomination
 from gangsched.model.objects import Node, Pod
-from gangsched.model.pods_by_node import PodsByNode, Residents, TermOwner
+from gangsched.model.pods_by_node import PodsByNode, Residents
 from gangsched.model.resources import AMOUNT_LIMIT, OVERFULL, PODS
 from gangsched.model.snapshot import Ints, NodeTable, Snapshot
+from gangsched.model.term_index import TermBook
 from gangsched.state.replicas import Replicas
 from gangsched.state.room_book import RoomBook
 from gangsched.state.served import ServedResources
@@ -85,7 +86,7 @@ class Cluster:
         self._version = 0
         self.counts = CountCache()  # of the pods that snapshots show, for all ledgers
         self._shown = 0
-        self._term_owners: dict[TermOwner, int] = {}
+        self._terms = TermBook()
         self.replicas = Replicas()
         self.namespaces: Mapping[str, Mapping[str, str]] = {}
         self._namespaces_are_shown = False  # so that they are copied before one changes
@@ -269,7 +270,7 @@ class Cluster:
             self.touch(node)
 
         self.replicas.recount(self._residents)
-        self._term_owners = {}
+        self._terms = TermBook()
         for node in self._nodes:
             for pod in self.residents(node).values():
                 self._count_terms(pod, +1)
@@ -470,9 +471,9 @@ class Cluster:
         if self._shown % SNAPSHOTS_IN_AN_AGE == 0:
             self.counts.new_age()
 
-        owners = tuple(self._term_owners)
+        terms = self._terms.shown()
         peers = self.replicas.shown(self._residents)
-        return PodsByNode(tuple(self._rows), versions, owners, self.namespaces, peers)
+        return PodsByNode(tuple(self._rows), versions, terms, self.namespaces, peers)
 
     def take_moved(self) -> set[str]:
         """Nodes whose pods changed or that were deleted since the last call (semantics V25)."""
@@ -607,10 +608,7 @@ class Cluster:
     def _count_terms(self, pod: Pod, sign: int) -> None:
         """Count the pod among those with inter-pod terms on a node that is known."""
         if pod.shape.inter_pod is not None and pod.shape.inter_pod.has_terms:
-            owner = (pod.shape, pod.namespace)
-            self._term_owners[owner] = self._term_owners.get(owner, 0) + sign
-            if not self._term_owners[owner]:
-                del self._term_owners[owner]
+            self._terms.count((pod.shape, pod.namespace), sign)
 
     def _refresh(self) -> None:
         if self._stale_table:

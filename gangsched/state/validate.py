@@ -194,10 +194,9 @@ def _of_neighbours(
         if member.node in known and _states_terms(member.pod):
             owners.add((member.pod.shape, member.pod.namespace))
 
-    if set(pods_by_node.term_owners) != owners:
-        yield (
-            f"{len(pods_by_node.term_owners)} owners of inter-pod terms are kept, not {len(owners)}"
-        )
+    if set(pods_by_node.terms.owners) != owners:
+        number = len(pods_by_node.terms.owners)
+        yield f"{number} owners of inter-pod terms are kept, not {len(owners)}"
 
     peers = pods_by_node.peers
     numbers: dict[PeerKey, Counter[str]] = {}

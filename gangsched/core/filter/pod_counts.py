@@ -8,33 +8,31 @@ whose pods have no inter-pod terms has no cost.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import TypeAlias
 
 import numpy as np
 
 from gangsched.core.filter.count_cache import CountCache
+from gangsched.core.filter.existing_terms import ExistingTerms
 from gangsched.core.filter.replica_counts import ReplicaCounts, SpreadCost
 from gangsched.core.work import Work
 from gangsched.model.inter_pod import PodTerm, selects
 from gangsched.model.objects import NOTHING, Pod, Shape
-from gangsched.model.pods_by_node import (
-    OwnedBy,
-    PodsByNode,
-    Question,
-    ResolvedTerm,
-    Selected,
-    TermOwner,
-)
+from gangsched.model.pods_by_node import OwnedBy, PodsByNode, Question, ResolvedTerm, Selected
 from gangsched.model.snapshot import Bools, Codes, Ints, NodeTable
+from gangsched.model.term_index import TermEntry, TermOwner, entries_of
 
-HARD_AFFINITY_WEIGHT = 1
-"""The weight of an existing pod's *required* affinity term for the pod that it means
-(hardPodAffinityWeight).
+MOST_WORK_ON_TERMS = 8_000
+"""Work that is charged for the terms of existing pods about one pod. Whoever may create pods can
+have any number of terms about all pods: these would else be more work than any plan may do, and no
+pod would ever be placed.
 """
 
+Alike: TypeAlias = tuple[str, frozenset[tuple[str, str]]]
+"""The namespace and the labels of a pod."""
 Eligible: TypeAlias = tuple[Shape, int]
 """Names the nodes that a spread constraint looks at: (shape, index of the constraint)."""
 
@@ -66,19 +64,6 @@ class DomainCounts:
             self.counts[code] += pods
 
 
-@dataclass(slots=True)
-class ExistingTerms:
-    """Terms of existing pods that select the given pod, as of the first `seen` term owners.
-
-    `anti_affinity` has the topology key of each term. `preferred` also has its weight, negative for
-    anti-affinity.
-    """
-
-    anti_affinity: list[tuple[Question, str]] = field(default_factory=list)
-    preferred: list[tuple[Question, str, int]] = field(default_factory=list)
-    seen: int = 0
-
-
 class PodCounts:
     """Pods per topology domain, including the moves of this plan."""
 
@@ -94,25 +79,25 @@ class PodCounts:
         self._work = Work() if work is None else work
         self._pods_by_node = pods_by_node
 
-        # A dict as an ordered set: `ExistingTerms.seen` is a position in it, so entries are only
-        # ever appended.
-        self._term_owners = dict.fromkeys(pods_by_node.term_owners)
         # Owners of the snapshot may have pods that this plan has not counted, see `may_be_there`.
-        self._at_start = frozenset(pods_by_node.term_owners)
+        self._terms = pods_by_node.terms
+        # Those that came in this plan, in a dict as an ordered set: `ExistingTerms.seen` is a
+        # position in it, so entries are only ever appended.
+        self._term_owners: dict[TermOwner, None] = {}
 
         # by owner its pods that came in this plan, less those that went again
         self._placed = Counter[TermOwner]()
         # Labels that some term reads: pods that differ only in other labels are equivalent.
-        self._label_keys = frozenset(
-            key for shape, _ in self._term_owners for key in shape.constraints.keys
-        )
+        self._label_keys = frozenset(self._terms.label_keys)
 
         # A log that each count reads from where it stopped: counts that nobody asks for again cost
         # nothing.
         self._moves: list[tuple[Sequence[Pod], Sequence[int], int]] = []
         self._counts: dict[tuple[Question, str, Eligible | None], DomainCounts] = {}
         self._resolved: dict[tuple[PodTerm, str], ResolvedTerm] = {}
+        #: By uid of the pod, and by its namespace and labels.
         self._existing: dict[str, ExistingTerms] = {}
+        self._existing_alike: dict[Alike, ExistingTerms] = {}
         self._replicas = ReplicaCounts(table, pods_by_node.peers)
 
     def move(
@@ -127,8 +112,8 @@ class PodCounts:
         self._moves.append((pods, nodes, sign))
         shape = pods[0].shape
         if shape.constraints.has_terms:
-            self._term_owners.update(dict.fromkeys((shape, pod.namespace) for pod in pods))
-            self._label_keys |= shape.constraints.keys
+            namespaces = {pod.namespace: None for pod in pods}
+            self._note_owners((shape, namespace) for namespace in namespaces)
             self._count_owners(pods, sign)
 
     def come(
@@ -144,12 +129,23 @@ class PodCounts:
             if pod.shape.constraints.has_terms:
                 owners[(pod.shape, pod.namespace)] = None
 
-        self._term_owners.update(owners)
-        self._label_keys = self._label_keys.union(*(shape.constraints.keys for shape, _ in owners))
+        self._note_owners(owners)
         self._count_owners(pods, 1)
 
+    def _note_owners(self, owners: Iterable[TermOwner]) -> None:
+        """Remember owners that came in this plan, and the labels that their terms read."""
+        for owner in owners:
+            if owner in self._terms.owners or owner in self._term_owners:
+                continue
+
+            self._term_owners[owner] = None
+            shape, _ = owner
+            keys = shape.constraints.keys
+            if not keys <= self._label_keys:
+                self._label_keys |= keys
+
     def _count_owners(self, pods: Sequence[Pod], sign: int) -> None:
-        if self._term_owners:
+        if self.has_terms:
             for pod in pods:
                 if pod.shape.constraints.has_terms:
                     self._placed[pod.shape, pod.namespace] += sign
@@ -164,7 +160,7 @@ class PodCounts:
         if not isinstance(owned, OwnedBy) or self._placed[owned.owner] > 0:
             return True
 
-        return owned.owner in self._at_start
+        return owned.owner in self._terms.owners
 
     @property
     def versions(self) -> Ints:
@@ -173,11 +169,12 @@ class PodCounts:
 
     def anti_affinity_keys(self) -> frozenset[str]:
         """Topology keys of all required anti-affinity terms of existing pods."""
-        return frozenset(
-            term.topology_key
-            for shape, _ in self._term_owners
-            for term in shape.constraints.anti_affinity
-        )
+        keys = set(self._terms.anti_affinity_keys)
+        for shape, _ in self._term_owners:
+            for term in shape.constraints.anti_affinity:
+                keys.add(term.topology_key)
+
+        return frozenset(keys)
 
     def leave(
         self,
@@ -206,7 +203,7 @@ class PodCounts:
     @property
     def has_terms(self) -> bool:
         """Whether any pod, of the snapshot or of this plan, has terms about other pods."""
-        return bool(self._term_owners)
+        return bool(self._terms.owners) or bool(self._term_owners)
 
     def label_keys(self, pods: Sequence[Pod]) -> frozenset[str] | None:
         """Label keys that inter-pod terms read; None if there are no terms."""
@@ -215,7 +212,7 @@ class PodCounts:
             if shape.inter_pod is not None:
                 shapes.append(shape)
 
-        if not shapes and not self._term_owners:
+        if not shapes and not self.has_terms:
             return None
 
         return self._label_keys.union(*(shape.constraints.keys for shape in shapes))
@@ -235,19 +232,24 @@ class PodCounts:
 
         if known is None:
             self._work.charge(units + self._cost_of_start(question))
-            known = self._counts.setdefault(key, self._start(question, topology_key, eligible))
+            known = self._start(question, topology_key, eligible)
+            self._counts[key] = known
             units = 0
 
         # Charged by pods and not by moves: a gang of thousands is one move.
         if known.seen < len(self._moves):
             moved = self._moves[known.seen :]
             cost = question.cost
-            self._work.charge(units + sum(2 + len(pods) * cost for pods, _, _ in moved))
+            for pods, _, _ in moved:
+                units += 2 + len(pods) * cost
+
+            self._work.charge(units)
 
             for pods, nodes, sign in moved:
                 for pod, node in zip(pods, nodes, strict=True):
-                    if question.counts(pod):
-                        known.add(sign, node)
+                    number = question.counts(pod)
+                    if number:
+                        known.add(sign * number, node)
 
             known.seen = len(self._moves)
         elif units:
@@ -263,7 +265,8 @@ class PodCounts:
         if not keys:
             return None
 
-        self._work.charge(10 + len(self.table) // 200 + self._replicas.follow(self._moves))
+        followed = self._replicas.follow(self._moves)
+        self._work.charge(10 + len(self.table) // 200 + followed)
         return self._replicas.of(keys[0])
 
     def domains(self, topology_key: str) -> Codes:
@@ -282,55 +285,51 @@ class PodCounts:
         """Terms of existing pods that select `pod`. The result is cached and extended when term
         owners are added.
         """
-        # By pod: the namespace and all labels matter, so that sharing by shape would be wrong.
         known = self._existing.get(pod.uid)
         if known is None:
-            known = self._existing[pod.uid] = ExistingTerms()
+            # The namespace and all labels matter, so that sharing by shape would be wrong.
+            alike = (pod.namespace, frozenset(pod.labels.items()))
+            known = self._existing_alike.get(alike)
+            if known is None:
+                known = self._at_start(pod)
+                self._existing_alike[alike] = known
+
+            self._existing[pod.uid] = known
 
         if known.seen < len(self._term_owners):
             owners = list(islice(self._term_owners, known.seen, None))
-            terms = sum(
-                len(inter_pod_constraints.affinity)
-                + len(inter_pod_constraints.anti_affinity)
-                + len(inter_pod_constraints.preferred)
-                for inter_pod_constraints in (shape.constraints for shape, _ in owners)
-            )
-            self._work.charge(4 * (len(owners) + terms))
-
+            entries: list[TermEntry] = []
             for owner in owners:
-                self._extend(known, owner, pod)
+                entries += entries_of(owner)
+
+            self._charge_terms(len(owners) + len(entries))
+            for entry in entries:
+                if self._means(entry, pod):
+                    known.add(entry)
 
             known.seen = len(self._term_owners)
 
         return known
 
-    def _extend(
-        self,
-        known: ExistingTerms,
-        owner: TermOwner,
-        pod: Pod,
-    ) -> None:
-        shape, namespace = owner
-        constraints = shape.constraints
-        owned = OwnedBy(owner)
-        weighted = []
+    def _charge_terms(self, number: int) -> None:
+        self._work.charge(min(4 * number, MOST_WORK_ON_TERMS))
 
-        for weighted_pod_term in constraints.preferred:
-            weighted.append((weighted_pod_term.term, weighted_pod_term.weight))
+    def _at_start(self, pod: Pod) -> ExistingTerms:
+        """The terms of the snapshot's pods that select `pod`."""
+        entries = list(self._terms.about(pod))
+        self._charge_terms(len(entries))
+        meant = []
+        for entry in entries:
+            if self._means(entry, pod):
+                meant.append(entry)
 
-        # As kube-scheduler's scoring: a required term of a running pod attracts the pods that it
-        # selects.
-        weighted += [(term, HARD_AFFINITY_WEIGHT) for term in constraints.affinity]
-        known.anti_affinity += [
-            (owned, term.topology_key)
-            for term in constraints.anti_affinity
-            if self._resolve(term, namespace).matches(pod)
-        ]
-        known.preferred += [
-            (owned, term.topology_key, weight)
-            for term, weight in weighted
-            if self._resolve(term, namespace).matches(pod)
-        ]
+        return ExistingTerms.of(meant)
+
+    def _means(self, entry: TermEntry, pod: Pod) -> bool:
+        """Whether a term of an existing pod selects `pod`."""
+        _, namespace = entry.owner
+        resolved = self._resolve(entry.term, namespace)
+        return resolved.matches(pod)
 
     def selected(self, terms: Sequence[PodTerm], pod: Pod) -> Selected:
         """The question how many pods all of these terms, which belong to an incoming `pod`, select.
@@ -339,7 +338,11 @@ class PodCounts:
         namespace selector that matches a namespace without labels (NotIn, DoesNotExist) matches
         every namespace.
         """
-        return Selected(tuple(self._resolve_incoming(term, pod.namespace) for term in terms))
+        resolved = []
+        for term in terms:
+            resolved.append(self._resolve_incoming(term, pod.namespace))
+
+        return Selected(tuple(resolved))
 
     def _resolve_incoming(self, term: PodTerm, namespace: str) -> ResolvedTerm:
         # kube-scheduler 1.36 evaluates the selector without the labels of the other pod's
@@ -367,9 +370,12 @@ class PodCounts:
         if term.namespace_selector == ():
             return None
 
-        known = self._pods_by_node.namespaces.items()
-        chosen = (name for name, labels in known if selects(term.namespace_selector, labels))
-        return frozenset((*chosen, *term.namespaces))
+        chosen = set(term.namespaces)
+        for name, labels in self._pods_by_node.namespaces.items():
+            if selects(term.namespace_selector, labels):
+                chosen.add(name)
+
+        return frozenset(chosen)
 
     def _cost_of_start(self, question: Question) -> int:
         """Units of the first count of a question: each pod on a node that changed since it was last

@@ -343,7 +343,7 @@ class Promised:
             return {}
         # A new table has other nodes or labels, and terms of pods may reject a member anywhere in
         # their domain.
-        if last is None or last.table is not snapshot.table or snapshot.pods_by_node.term_owners:
+        if last is None or last.table is not snapshot.table or snapshot.pods_by_node.terms.owners:
             return {record: set() for record in self._records}
 
         moved.update(_with_other_pods(last, snapshot))

@@ -53,7 +53,7 @@ def test_pods_of_a_node_count_from_when_it_matches_until_it_stops() -> None:
         world.create(pod(f"big-{turn}", gpus=4, node_name="a"))  # so that only "b" is left
         (shy,) = world.create(pod(f"shy-{turn}", gpus=1, labels={"app": "x"}))
         (large,) = world.create(pod(f"large-{turn}", gpus=2))
-        assert not world.state.snapshot().pods_by_node.term_owners
+        assert not world.state.snapshot().pods_by_node.terms.owners
         world.add_nodes(node("b", 4, labels={HOSTNAME: "b"}))
         assert not {shy.name, large.name} & set(world.settle().bound()), (
             "no room beside the keeper, or kept off by it"

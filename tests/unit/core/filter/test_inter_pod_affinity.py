@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from gangsched.model.inter_pod import PodTerm, Requirement
+import random
+
+import pytest
+from msgspec import structs
+
+from gangsched.core.filter import existing_terms
+from gangsched.core.filter.existing_terms import MOST_QUESTIONS
+from gangsched.core.preferences import pod_penalty
+from gangsched.model.inter_pod import PodTerm, Requirement, WeightedPodTerm
+from gangsched.model.objects import Pod
+from tests.builders import node, running
 from tests.unit.core.filter.asking import (
     HOSTNAME,
     ZONE,
@@ -13,6 +23,7 @@ from tests.unit.core.filter.asking import (
     tied,
     zoned,
 )
+from tests.world import World
 
 NAMESPACES = {"ns": {}, "labelled": {"tier": "1"}, "other": {}}
 
@@ -137,3 +148,85 @@ def test_a_namespace_selector_that_no_label_satisfies_means_all_in_an_own_term()
     on = ledger(zoned(a="x", b="y"), [(loner, "a")], NAMESPACES)
     assert open_nodes(tied("p", namespace="labelled"), on) == {"a", "b"}
     assert open_nodes(tied("p", namespace="other"), on) == {"b"}
+
+
+def loners(number: int, terms: int = 1, **selected: str) -> list[Pod]:
+    """Pods of another namespace, each with terms of its own that keep all pods of all namespaces
+    away, or those with this label value.
+    """
+    result = []
+    for each in range(number):
+        own = []
+        for index in range(terms):
+            key = f"k{each}-{index}"
+            without = Requirement(key, "NotIn", ("v",))
+            chosen = [Requirement(name, "In", (value,)) for name, value in selected.items()]
+            own.append(PodTerm(HOSTNAME, (without, *chosen), namespace_selector=()))
+
+        result.append(tied(f"l{each}", namespace="other", anti_affinity=tuple(own)))
+
+    return result
+
+
+def test_many_pods_that_keep_others_away_are_counted_together() -> None:
+    """The answer is that of a few, also for pods that come and go in the plan."""
+    for number in (2, MOST_QUESTIONS + 5):
+        there = loners(number)
+        on = ledger(zoned(a="x", b="y", c="z"), [(each, "a") for each in there])
+        nodes = {"a", "b", "c"}
+        more = loners(number, app="web")
+        assert open_nodes(tied("web"), on) == {"b", "c"}
+        with on.tentative():
+            on.move([(each, "b") for each in more], 1)
+            assert open_nodes(tied("web"), on) == {"c"}
+            assert open_nodes(tied("db"), on) == {"b", "c"}
+
+        assert open_nodes(tied("web"), on) == {"b", "c"}
+        on.move([(each, "a") for each in there], -1)
+        assert open_nodes(tied("web"), on) == nodes
+        counted = on.occupancy.pods.existing_terms(tied("db")).anti_affinity
+        assert len(counted) <= MOST_QUESTIONS
+
+
+def test_any_number_of_terms_is_less_than_a_plan_may_do() -> None:
+    """Whoever has pods with thousands of terms, about all pods or about their own, keeps nobody of
+    another namespace waiting.
+    """
+    for selected in ({}, {"app": "own"}):
+        world = World(node("n0"), node("n1"))
+        world.create(
+            [
+                structs.replace(running(each, "n0"), scheduler_name="other")
+                for each in loners(250, 50, **selected)
+            ]
+        )
+        world.create(tied("web", namespace="quiet"))
+        world.settle()
+        assert world.bound()["web"] in ({"n0", "n1"} if selected else {"n1"})
+
+
+def test_many_preferences_are_weighed_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The penalty is the same as where each pod's terms are weighed alone."""
+    chance = random.Random(7)
+    placed = []
+    for each in range(MOST_QUESTIONS + 10):
+        preferred = tuple(
+            WeightedPodTerm(chance.randint(-100, 100), PodTerm(key, app("web", f"{each}")))
+            for key in (ZONE, HOSTNAME, HOSTNAME)
+        )
+        affinity = (PodTerm(ZONE, app("web", f"{each}")),)
+        placed.append(
+            (tied(f"l{each}", preferred=preferred, affinity=affinity), chance.choice("abcd"))
+        )
+
+    penalties = []
+    for most in (MOST_QUESTIONS, 1_000):
+        monkeypatch.setattr(existing_terms, "MOST_QUESTIONS", most)
+        on = ledger(zoned(a="x", b="x", c="y", d=""), placed)
+        everywhere = on.occupancy.table.everywhere()
+        penalty = pod_penalty(tied("web"), everywhere, on.occupancy)
+        assert penalty is not None
+        penalties.append(penalty.tolist())
+
+    assert penalties[0] == penalties[1]
+    assert len(set(penalties[0])) > 1

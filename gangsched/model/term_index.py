@@ -1,0 +1,188 @@
+"""The inter-pod terms of pods that are on nodes, found by the labels of the pods that they may
+select.
+
+Invariant: a `TermIndex` never changes. `TermBook` has the terms as they are now; its `shown` copies
+what changed since the last call. A pod's labels lead to all terms that may select it, and to few
+others: ten thousand pods with terms about pods of their own cost a plan of other pods nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final, NamedTuple, TypeAlias
+
+from gangsched.model.inter_pod import PodTerm, Requirement
+from gangsched.model.objects import Pod, Shape
+
+TermOwner: TypeAlias = tuple[Shape, str]
+"""Pods of one shape in one namespace that state inter-pod terms; the namespace says which pods the
+terms mean.
+"""
+Place: TypeAlias = tuple[str | None, str, str | None]
+"""Where a term is found: by its namespace (None: it may be about several), and by a label that it
+requires, with or without its value ("": it requires none).
+"""
+EntryKey: TypeAlias = tuple[int, int]
+"""The number of the owner, and of the term among its own."""
+HARD_AFFINITY_WEIGHT: Final = 1
+"""The weight of an existing pod's *required* affinity term for the pod that it means
+(hardPodAffinityWeight).
+"""
+FEW_VALUES: Final = 16
+"""A term that names more values of a label is found by the label."""
+
+
+class TermEntry(NamedTuple):
+    """A term of an owner; `weight` is None for required anti-affinity, and negative for
+    preferred.
+    """
+
+    owner: TermOwner
+    term: PodTerm
+    weight: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TermIndex:
+    """The terms. `owners`, `label_keys` and `anti_affinity_keys` count pods, and the terms that
+    read a label or have a topology key.
+    """
+
+    owners: Mapping[TermOwner, int] = field(default_factory=dict)
+    entries: Mapping[Place, tuple[TermEntry, ...]] = field(default_factory=dict)
+    label_keys: Mapping[str, int] = field(default_factory=dict)
+    anti_affinity_keys: Mapping[str, int] = field(default_factory=dict)
+
+    def about(self, pod: Pod) -> Iterator[TermEntry]:
+        """The terms that may select a pod."""
+        if not self.entries:
+            return
+
+        for namespace in (pod.namespace, None):
+            yield from self.entries.get((namespace, "", None), ())
+            for key, value in pod.labels.items():
+                yield from self.entries.get((namespace, key, value), ())
+                yield from self.entries.get((namespace, key, None), ())
+
+
+class TermBook:
+    """The terms of the pods that are on nodes now."""
+
+    def __init__(self) -> None:
+        self._owners: dict[TermOwner, int] = {}
+        self._numbers: dict[TermOwner, int] = {}
+        self._next = count(1)
+        self._entries: dict[Place, dict[EntryKey, TermEntry]] = {}
+        self._label_keys = Counter[str]()
+        self._anti_affinity_keys = Counter[str]()
+        self._shown = TermIndex()
+        #: What changed since it was shown.
+        self._places: set[Place] = set()
+        self._any_owner = False
+
+    def count(self, owner: TermOwner, sign: int) -> None:
+        """One more pod of an owner is on a node, or one less."""
+        before = self._owners.get(owner, 0)
+        number = before + sign
+        self._any_owner = True
+        if number:
+            self._owners[owner] = number
+        else:
+            del self._owners[owner]
+
+        if not before or not number:
+            self._put(owner, sign)
+
+    def _put(self, owner: TermOwner, sign: int) -> None:
+        """Add the terms of an owner, or remove them."""
+        for key in owner[0].constraints.keys:
+            _count(self._label_keys, key, sign)
+
+        if sign > 0:
+            self._numbers[owner] = next(self._next)
+
+        owner_number = self._numbers[owner]
+        if sign < 0:
+            del self._numbers[owner]
+
+        for number, entry in enumerate(entries_of(owner)):
+            if entry.weight is None:
+                _count(self._anti_affinity_keys, entry.term.topology_key, sign)
+
+            for place in places_of(entry):
+                entries = self._entries.setdefault(place, {})
+                if sign > 0:
+                    entries[owner_number, number] = entry
+                else:
+                    del entries[owner_number, number]
+
+                self._places.add(place)
+
+    def shown(self) -> TermIndex:
+        """The terms now, as they stay for whoever looks at them."""
+        if not self._any_owner:
+            return self._shown
+
+        entries = dict(self._shown.entries)
+        for place in self._places:
+            found = self._entries[place]
+            if found:
+                entries[place] = tuple(found.values())
+            else:
+                entries.pop(place, None)
+                del self._entries[place]
+
+        self._places = set()
+        self._any_owner = False
+        self._shown = TermIndex(
+            dict(self._owners), entries, dict(self._label_keys), dict(self._anti_affinity_keys)
+        )
+        return self._shown
+
+
+def entries_of(owner: TermOwner) -> Iterator[TermEntry]:
+    """The terms of an owner; a required term of a running pod attracts the pods that it selects, as
+    in kube-scheduler's scoring.
+    """
+    constraints = owner[0].constraints
+    for term in constraints.anti_affinity:
+        yield TermEntry(owner, term, None)
+    for weighted in constraints.preferred:
+        yield TermEntry(owner, weighted.term, weighted.weight)
+    for term in constraints.affinity:
+        yield TermEntry(owner, term, HARD_AFFINITY_WEIGHT)
+
+
+def places_of(entry: TermEntry) -> Iterator[Place]:
+    """Where a term is found: by one of its requirements, the one of the fewest values."""
+    owner, term, _ = entry
+    if term.selector is None:  # selects nothing
+        return
+
+    is_own = not term.namespaces and term.namespace_selector is None
+    namespace = owner[1] if is_own else None
+    best: Requirement | None = None
+    for requirement in term.selector:
+        if requirement.operator == "In":
+            if best is None or best.operator != "In" or len(requirement.values) < len(best.values):
+                best = requirement
+        elif requirement.operator == "Exists" and best is None:
+            best = requirement
+
+    if best is None:
+        yield namespace, "", None
+    elif best.operator == "In" and len(best.values) <= FEW_VALUES:
+        for value in {*best.values}:
+            yield namespace, best.key, value
+    else:
+        yield namespace, best.key, None
+
+
+def _count(numbers: Counter[str], key: str, sign: int) -> None:
+    """Count one more or less; what has none is not kept."""
+    numbers[key] += sign
+    if not numbers[key]:
+        del numbers[key]
