@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Set
 from functools import partial
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from math import inf
 
 SPARE = 100
@@ -65,15 +66,19 @@ class Timers:
         """Remove the time of the key."""
         self._at_s.pop(key, None)
 
-    def take_due(self, now_s: float) -> list[str]:
-        """Keys whose time has come, the earliest first; their times are removed."""
+    def take_due(self, now_s: float, most: int | None = None) -> list[str]:
+        """Keys whose time has come, the earliest first, at most so many; their times are removed.
+        What is left is still due.
+        """
         # A turn asks a dozen of these, of which most have nothing that is due. What was replaced
         # may be first, and is no later than what is.
         if not self._heap or self._heap[0][0] > now_s:
             return []
 
         take_next = partial(self.take_next, now_s)
-        return list(iter(take_next, None))
+        due = iter(take_next, None)
+        some = islice(due, most)
+        return list(some)
 
     def take_next(self, now_s: float) -> str | None:
         """Remove and return the key whose time came first; None if none is due."""

@@ -309,14 +309,17 @@ class Parked:
             record = self._records[group]
             record.rank = rank_of(group) if record.needs else ()
 
+        firsts = {}
         for waiting in self._by_room.values():
             waiting.tried = None
             for kind, entries in waiting.by_kind.items():
-                waiting.by_kind[kind] = sorted(
-                    (self._records[group].rank, group) for _, group in entries
-                )
+                ranked = [(self._records[group].rank, group) for _, group in entries]
+                waiting.by_kind[kind] = sorted(ranked)
 
-            self._index(waiting)
+            firsts[waiting.room] = waiting.first
+
+        # At once: to move 10,000 rooms one by one took half of a turn's 0.1 s.
+        self._rows.reorder(firsts)
 
         for group in woken:
             record = self._records[group]

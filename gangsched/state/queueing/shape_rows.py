@@ -9,7 +9,7 @@ needs each shape, so the next shape is found without a scan.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import TypeAlias
 
@@ -76,6 +76,15 @@ class ShapeRows:
             self._leave_order(row)
             self._first[row] = first
             insort(self._order, (first, row))
+
+    def reorder(self, firsts: Mapping[NeededRoom, Entry]) -> None:
+        """Order the rooms, which are all that are known, by other first groups."""
+        self._first = {}
+        for room, first in firsts.items():
+            self._first[self._rows[room]] = first
+
+        order = [(first, row) for row, first in self._first.items()]
+        self._order = sorted(order)
 
     def remove(self, room: NeededRoom) -> None:
         """Remove the room, if known."""

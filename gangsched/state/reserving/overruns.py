@@ -30,6 +30,8 @@ from gangsched.state.timers import JUMP_S
 
 LEAST_S = 600.0
 """By how much longer than stated a pod runs at least where its statements stop to count."""
+ENDS_AT_A_TIME = 500
+"""Run times that are over in one turn: thousands of pods of one user may have started together."""
 SPARE = 1_000
 """Entries of pods that are gone are dropped once there are so many more entries than pods."""
 
@@ -90,7 +92,10 @@ class Overruns:
         self._since_s = since_s
         events = []
 
-        while self._ends and self._ends[0][0] <= wall_s:
+        for _ in range(ENDS_AT_A_TIME):
+            if not self._ends or self._ends[0][0] > wall_s:
+                break
+
             end_s, uid = heapq.heappop(self._ends)
             member = self._members.get(uid)
             # An outdated entry: the run time was edited, and its new end has an entry of its own.

@@ -48,3 +48,15 @@ def test_what_is_set_time_and_again_takes_no_room() -> None:
     assert len(timers._heap) <= 2 + SPARE + 1
     assert timers.take_due(inf) == ["k"]
     assert "k" not in timers
+
+
+def test_a_part_of_what_is_due_leaves_the_rest_due() -> None:
+    """The earliest are taken, and the next time is that of the first that is left."""
+    timers = Timers()
+    for n in (3, 1, 2, 9):
+        timers.set(f"k{n}", float(n))
+
+    assert timers.take_due(5.0, 2) == ["k1", "k2"]
+    assert timers.next_s() == 3.0
+    assert timers.take_due(5.0, 2) == ["k3"]
+    assert timers.take_due(5.0, 2) == []

@@ -19,6 +19,7 @@ from gangsched.state.queueing import parked as parked_module
 from gangsched.state.queueing import watched as watched_module
 from gangsched.state.queueing.parked import Parked
 from gangsched.state.queueing.queue import Queue
+from gangsched.state.queueing.shape_rows import ShapeRows
 from tests.builders import Records, members, node, pod, pod_group, shape, snapshot
 from tests.world import World
 
@@ -102,6 +103,22 @@ def test_thousands_of_freed_nodes_are_not_looked_up_for_each_shape(
 
     assert len(woken) == 40
     assert max(looked_up) <= 2 * len(names)
+
+
+def test_another_order_of_thousands_of_shapes_is_made_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """H9: when the first reservation comes or the last one goes; no shape is moved by itself."""
+    index = nothing_parked()
+    for number in range(40):
+        index.add(GROUPS[f"g{number:04}"], (Need(shape(1, 1_000 + number), 4),), (number,), None)
+
+    moved: list[NeededRoom] = []
+    monkeypatch.setattr(ShapeRows, "put", lambda rows, room, least, first: moved.append(room))
+    index.rerank(lambda group: (-int(group[1:]),), ())
+    assert moved == []
+    woken = index.helped(snapshot([node("a", 4)]), {"a"}, pods_changed=False)
+    assert woken == {f"g{number:04}" for number in range(36, 40)}
 
 
 def test_parking_a_group_costs_the_same_however_many_shapes_it_has(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from gangsched.api import keys
 from gangsched.core.cycle import Limits
 from gangsched.model.plan import Need
 from gangsched.state.group_record import QueueCause
-from gangsched.state.queueing.queue import SAFETY_NET_S, SPREAD, SWEPT_AT_ONCE, Queue
+from gangsched.state.queueing.queue import DUE_AT_ONCE, SAFETY_NET_S, SPREAD, SWEPT_AT_ONCE, Queue
 from tests.builders import Records, gang_metadata, members, node, pod, shape, snapshot
 from tests.world import World
 
@@ -170,6 +172,27 @@ def test_groups_do_not_back_off_in_step() -> None:
             failed_s[group] += waits_s[-1]
         assert longest_s * (1 - SPREAD) <= min(waits_s) < longest_s * 0.7
         assert longest_s * 0.9 < max(waits_s) <= longest_s
+
+
+@pytest.mark.parametrize("why", ["wakes", "has backed off"])
+def test_of_groups_whose_time_comes_at_one_moment_a_turn_takes_some(why: str) -> None:
+    """Q3: thousands may wait for the same moment; the turns at once after it take the others."""
+    groups = Records()
+    queue = Queue(groups)
+    number = 2 * DUE_AT_ONCE + 1
+    assert queue.ready(0.0) == set()
+    for each in range(number):
+        if why == "wakes":
+            queue.park(f"g{each}", ())
+            queue.wake_at(f"g{each}", 5.0)
+        else:
+            queue.set_aside(f"g{each}", 5.0)
+
+    sizes = []
+    while queue.next_deadline_s() <= 5.0:
+        sizes.append(len(queue.ready(5.0)))
+
+    assert sizes == [DUE_AT_ONCE, 2 * DUE_AT_ONCE, number]
 
 
 def test_dropped_group_leaves_nothing_behind() -> None:

@@ -14,6 +14,7 @@ from gangsched.model.objects import Phase, Pod
 from gangsched.model.protocol import Applied, RecordEvent
 from gangsched.model.reasons import EventReason
 from gangsched.model.reservation import ReservationLimits
+from gangsched.state.reserving import overruns as overruns_module
 from gangsched.state.rule_set import Rules
 from tests.builders import members, node, pod, pod_group
 from tests.unit.state.reserving.test_reservations import gang_of, plain, standing
@@ -103,6 +104,25 @@ def test_a_pod_group_is_told_of_what_it_states() -> None:
     wait(world, 2)
     (event,) = overruns(world)
     assert (event.regarding.kind, event.regarding.name) == ("PodGroup", "g")
+
+
+def test_of_pods_that_overrun_at_one_moment_a_turn_tells_of_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """H11: thousands may have started in one second; all are told in the turns at once after it."""
+    monkeypatch.setattr(overruns_module, "ENDS_AT_A_TIME", 2)
+    world = World(node("a"))
+    names = [f"p{number}" for number in range(5)]
+    world.create(*(pod(name, gpus=0, run_time_metadata=stating("1h")) for name in names))
+    world.settle()
+    start(world, *names)
+    world.now_s += HOUR_S + LATE_S + 1
+    told = []
+    while world.state.overruns.next_deadline_s() <= world.now_s:
+        told.append(len(world.state.overruns.due(world.now_s, world.wall_s())))
+
+    assert told[:3] == [2, 2, 1]
+    assert sum(told) == 5
 
 
 def test_who_ends_in_time_is_told_nothing() -> None:
