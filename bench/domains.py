@@ -26,6 +26,7 @@ from msgspec import structs
 from bench.plan import Case
 from bench.timing import timed_ms
 from gangsched.core.cycle import plan
+from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.reserve import Ledger
 from gangsched.core.search.demand import Demand
 from gangsched.core.search.domains import Domains
@@ -236,7 +237,7 @@ def allowed(snapshot: Snapshot, pods: Sequence[Shape]) -> bool:
     group = builders.group(gang("ns/g", [(each, pods.count(each)) for each in dict.fromkeys(pods)]))
     domains = Domains.required(group, snapshot.table)
     assert domains is not None
-    enough, _ = domains.judge(Demand.of(group, group.gangs, Ledger(snapshot)))
+    enough, _ = domains.judge(Demand.of(group.gangs, PlacementAttempt(group, Ledger(snapshot))))
     return bool(enough.any())
 
 
@@ -283,7 +284,7 @@ def of_four(snapshot: Snapshot, group: Group) -> bool:
     """Whether one of the four racks with the least room that is enough for each shape by itself
     holds the group.
     """
-    demand = Demand.of(group, group.gangs, Ledger(snapshot))
+    demand = Demand.of(group.gangs, PlacementAttempt(group, Ledger(snapshot)))
     domains = Domains.required(group, snapshot.table)
     assert domains is not None
     rooms = [domains.level.sums(room) for room in demand.room]

@@ -81,13 +81,15 @@ print([(on.table.names[node], count) for node, count in zip(nodes.tolist(), coun
 """
 
 ASK_THE_GROUP_RULE = """
+from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.scopes import usable
 from tests.builders import gang, group, ledger, node, pod
 
 on = ledger([node("a", labels={"example.com/retiring": "1"}), node("b")])
 for priority in (0, 100):
     member = pod("p", gpus=8, priority=priority)
-    print(usable(member.shape, group(gang("ns/g", [member]), priority=priority), on).tolist())
+    whose = group(gang("ns/g", [member]), priority=priority)
+    print(usable(member.shape, PlacementAttempt(whose, on)).tolist())
 """
 
 

@@ -465,7 +465,7 @@ def _gang_failed(
             when_empty=empty,
         )
 
-    short = diagnosis.shortage(pod.shape, group, attempt.ledger, totals, attempt.progress)
+    short = diagnosis.shortage(pod.shape, attempt, totals)
     needed = sum(missing(gang, 0) for gang in gangs)
     placed = len(trial.placements)
 
@@ -481,7 +481,7 @@ def _gang_failed(
         short,
         placed=placed,
         needed=needed,
-        beside=findings.beside_none(pod, refusal, gangs, group, attempt.ledger),
+        beside=findings.beside_none(pod, refusal, gangs, attempt),
         domains=domains,
     )
 
@@ -489,16 +489,7 @@ def _gang_failed(
 def _notes(attempt: PlacementAttempt, trial: rounds.Trial, totals: Ledger) -> Notes:
     """By uid why members found no node that do not hold up the others."""
     shapes = dict.fromkeys(pod.shape for pod, _ in trial.failed)
-    short = {
-        shape: diagnosis.shortage(
-            shape,
-            attempt.group,
-            attempt.ledger,
-            totals,
-            attempt.progress,
-        )
-        for shape in shapes
-    }
+    short = {shape: diagnosis.shortage(shape, attempt, totals) for shape in shapes}
 
     at_home = _full_homes(attempt, trial)
     notes: list[tuple[str, Refusal]] = []

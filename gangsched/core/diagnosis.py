@@ -14,7 +14,7 @@ from msgspec import structs
 from gangsched.core.filter import static_fit
 from gangsched.core.filter.taint_toleration import TaintToleration, untolerated
 from gangsched.core.group_rules import rules_key
-from gangsched.core.progress import Progress
+from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import eligible, usable
 from gangsched.model.gang import Group
@@ -28,37 +28,27 @@ RESOURCES_NAMED = 3
 
 def shortage(
     shape: Shape,
-    group: Group,
-    ledger: Ledger,
+    attempt: PlacementAttempt,
     totals: Ledger,
-    progress: Progress | None = None,
 ) -> Shortage:
-    """Find out why pods of `shape` lack room on `ledger`; `totals` is the ledger of the empty
-    cluster, and `progress` has what earlier plans found out.
-    """
+    """Find out why pods of `shape` lack room; `totals` is the ledger of the empty cluster."""
+    progress = attempt.progress
     known = progress.shortage(shape) if progress is not None else None
     if known is None:
         # Equal for groups that may use the same nodes: hundreds of equal gangs share one diagnosis.
-        key = (shortage, shape, rules_key(group, shape, ledger))
-        known = ledger.recall(key, lambda: _shortage(shape, group, ledger, totals))
+        key = (shortage, shape, rules_key(shape, attempt))
+        known = attempt.ledger.recall(key, lambda: _shortage(shape, attempt, totals))
 
         if progress is not None:
-            progress.is_short(
-                shape,
-                known,
-            )
+            progress.is_short(shape, known)
 
     return known
 
 
-def room(
-    shape: Shape,
-    group: Group,
-    ledger: Ledger,
-) -> int:
+def room(shape: Shape, attempt: PlacementAttempt) -> int:
     """Number of pods of `shape` that fit on the eligible nodes now, summed over the nodes."""
-    key = (room, shape, rules_key(group, shape, ledger))
-    return ledger.recall(key, lambda: int(usable(shape, group, ledger).sum()))
+    key = (room, shape, rules_key(shape, attempt))
+    return attempt.ledger.recall(key, lambda: int(usable(shape, attempt).sum()))
 
 
 def empty_room(shape: Shape, group: Group, totals: Ledger) -> int:
@@ -66,19 +56,20 @@ def empty_room(shape: Shape, group: Group, totals: Ledger) -> int:
     that the group avoids only temporarily count as eligible.
     """
     # Avoided nodes come back by themselves, so they are part of what the cluster could ever hold.
-    return room(shape, structs.replace(group, avoid=frozenset()) if group.avoid else group, totals)
+    unavoiding = structs.replace(group, avoid=frozenset()) if group.avoid else group
+    return room(shape, PlacementAttempt(unavoiding, totals))
 
 
 def _shortage(
     shape: Shape,
-    group: Group,
-    ledger: Ledger,
+    attempt: PlacementAttempt,
     totals: Ledger,
 ) -> Shortage:
+    ledger = attempt.ledger
     ledger.work.charge(
         150 + len(ledger.table) // 30 + len(ledger.table.tainted) * (4 + len(shape.tolerations))
     )
-    nodes = eligible(shape, group, ledger)
+    nodes = eligible(shape, attempt)
     found = [_amounts(name, asked, nodes, ledger) for name, asked in shape.requests]
     # A request that no node could ever satisfy is the cause, whatever else is short.
     scarcest = min(found, key=lambda each: (not each.never, each.takes))
@@ -88,7 +79,7 @@ def _shortage(
     return Shortage(
         scarcest,
         usable_nodes,
-        empty_room(shape, group, totals),
+        empty_room(shape, attempt.group, totals),
         _closed(shape, ledger),
         instead,
     )

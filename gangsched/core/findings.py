@@ -28,6 +28,7 @@ from gangsched.core.filter.volumes import volume_restrictions
 from gangsched.core.filter.volumes.claim_devices import NO_DEVICES
 from gangsched.core.group_rules import rules_key, rules_of
 from gangsched.core.permit import missing
+from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import kept_from, usable
 from gangsched.model.gang import Gang, Group, Refusal, namespace_of, shown
@@ -150,28 +151,28 @@ def node_counts(
 
 def why_no_node(
     pod: Pod,
-    group: Group,
-    ledger: Ledger,
+    attempt: PlacementAttempt,
     *,
     filled: bool = False,
 ) -> NodeCounts:
-    """`node_counts` for a pod of `group`, cached for all pods with the same result."""
+    """`node_counts` for a pod of the group, cached for all pods with the same result."""
+    ledger = attempt.ledger
     alike = ledger.occupancy.equivalence((pod,))(pod)
-    key = (why_no_node, alike, rules_key(group, pod.shape, ledger), filled)
+    key = (why_no_node, alike, rules_key(pod.shape, attempt), filled)
 
     def count() -> NodeCounts:
-        return node_counts(pod, ledger, _closed(pod, group, ledger), filled=filled)
+        return node_counts(pod, ledger, _closed(pod, attempt), filled=filled)
 
     return ledger.recall(key, count)
 
 
-def _closed(pod: Pod, group: Group, ledger: Ledger) -> Iterator[tuple[RefusedNodes, bool]]:
+def _closed(pod: Pod, attempt: PlacementAttempt) -> Iterator[tuple[RefusedNodes, bool]]:
     """The nodes that rules and reservations close, and whether that passes by itself."""
-    for rule in rules_of(ledger):
-        for refused in rule.closed(group, pod.shape, ledger):
+    for rule in rules_of(attempt):
+        for refused in rule.closed(pod.shape, attempt):
             yield refused, rule.expires
 
-    for refused in kept_from(group, pod.shape, ledger):
+    for refused in kept_from(pod.shape, attempt):
         yield refused, True
 
 
@@ -219,17 +220,16 @@ def beside_none(
     pod: Pod,
     refused: Refusal,
     gangs: Sequence[Gang],
-    group: Group,
-    ledger: Ledger,
+    attempt: PlacementAttempt,
 ) -> Beside:
     """Compare the refusal of `pod`, made when others were placed, with the ledger without them."""
     nodes = refused.fact
     if not isinstance(nodes, NodeCounts):
         return Beside(0, (), most=False)
 
-    occupancy = ledger.occupancy
-    room = narrow(pod, usable(pod.shape, group, ledger), occupancy)
-    before = {each.reason: each.nodes for each in why_no_node(pod, group, ledger).excluded}
+    occupancy = attempt.ledger.occupancy
+    room = narrow(pod, usable(pod.shape, attempt), occupancy)
+    before = {each.reason: each.nodes for each in why_no_node(pod, attempt).excluded}
     apart = tuple(
         each.reason
         for each in nodes.excluded
@@ -247,7 +247,7 @@ def beside_none(
         alone=int(np.count_nonzero(room)),
         apart=apart,
         most=is_plain,
-        devices=_devices(pod, nodes, gangs, group, ledger),
+        devices=_devices(pod, nodes, gangs, attempt),
     )
 
 
@@ -255,16 +255,16 @@ def _devices(
     pod: Pod,
     nodes: NodeCounts,
     gangs: Sequence[Gang],
-    group: Group,
-    ledger: Ledger,
+    attempt: PlacementAttempt,
 ) -> DevicesShort | None:
     """The devices of a gang that lacks nothing else on the nodes that it may use."""
     lacking = {count.reason for count in nodes.excluded if count.eligible}
     if lacking != {NO_DEVICES} or len(gangs) != 1:
         return None
 
+    ledger = attempt.ledger
     open_nodes = static_fit(pod.shape, ledger.table).mask
-    for (_, closed), _ in _closed(pod, group, ledger):
+    for (_, closed), _ in _closed(pod, attempt):
         open_nodes = open_nodes & ~closed
 
     (gang,) = gangs

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group
 from gangsched.model.gpu_policy import (
@@ -45,36 +46,20 @@ class GroupRule(Protocol):
     expires: bool
     narrows: bool
 
-    def applies(self, ledger: Ledger) -> bool:
+    def applies(self, attempt: PlacementAttempt) -> bool:
         """Whether the rule may do anything to any group; it is not asked otherwise.
 
         Depends on the nodes, and on whether there are a limited scope, reservations, a hold-back
         and fences (`rules_of`), but on nothing else about them.
         """
 
-    def key(
-        self,
-        group: Group,
-        shape: Shape,
-        ledger: Ledger,
-    ) -> Hashable:
+    def key(self, shape: Shape, attempt: PlacementAttempt) -> Hashable:
         """A key of what the rule does to the group's pods of `shape`; None if nothing."""
 
-    def closed(
-        self,
-        group: Group,
-        shape: Shape,
-        ledger: Ledger,
-    ) -> Sequence[RefusedNodes]:
+    def closed(self, shape: Shape, attempt: PlacementAttempt) -> Sequence[RefusedNodes]:
         """The nodes that the rule closes to the group's pods of `shape`, with the reason."""
 
-    def narrow(
-        self,
-        group: Group,
-        shape: Shape,
-        room: Ints,
-        ledger: Ledger,
-    ) -> Ints:
+    def narrow(self, shape: Shape, room: Ints, attempt: PlacementAttempt) -> Ints:
         """`room[n]`, reduced to the pods of `shape` that the rule leaves to the group on
         node `n`.
         """
@@ -86,17 +71,11 @@ class ClosingRule:
     expires = False
     narrows = False
 
-    def applies(self, ledger: Ledger) -> bool:
+    def applies(self, attempt: PlacementAttempt) -> bool:
         """Always, unless a rule knows better."""
         return True
 
-    def narrow(
-        self,
-        group: Group,
-        shape: Shape,
-        room: Ints,
-        ledger: Ledger,
-    ) -> Ints:
+    def narrow(self, shape: Shape, room: Ints, attempt: PlacementAttempt) -> Ints:
         """All room of the other nodes."""
         return room
 
@@ -106,31 +85,23 @@ class Avoided(ClosingRule):
 
     expires = True
 
-    def key(
-        self,
-        group: Group,
-        shape: Shape,
-        ledger: Ledger,
-    ) -> Hashable:
+    def key(self, shape: Shape, attempt: PlacementAttempt) -> Hashable:
         """The nodes' names, by cause."""
+        group = attempt.group
         if not group.avoid:
             return None
 
         return group.avoid, group.struck
 
-    def closed(
-        self,
-        group: Group,
-        shape: Shape,
-        ledger: Ledger,
-    ) -> Sequence[RefusedNodes]:
+    def closed(self, shape: Shape, attempt: PlacementAttempt) -> Sequence[RefusedNodes]:
         """The nodes that the group avoids."""
+        group = attempt.group
         if not group.avoid:
             return ()
 
         struck = frozenset(group.struck)
         rejected = group.avoid - struck
-        of_names = ledger.table.having
+        of_names = attempt.ledger.table.having
 
         if not struck:
             return (RefusedNodes(AVOIDED, of_names(rejected)),)
@@ -144,27 +115,18 @@ class Avoided(ClosingRule):
 class SharedGpus(ClosingRule):
     """Nodes where pods share GPUs, for groups that do not allow that."""
 
-    def applies(self, ledger: Ledger) -> bool:
+    def applies(self, attempt: PlacementAttempt) -> bool:
         """Where any node is shared."""
-        return bool(_shared(ledger))
+        return bool(_shared(attempt.ledger))
 
-    def key(
-        self,
-        group: Group,
-        shape: Shape,
-        ledger: Ledger,
-    ) -> Hashable:
+    def key(self, shape: Shape, attempt: PlacementAttempt) -> Hashable:
         """Whether the pod may share."""
-        return None if _may_share(group, shape) else True
+        return None if _may_share(attempt.group, shape) else True
 
-    def closed(
-        self,
-        group: Group,
-        shape: Shape,
-        ledger: Ledger,
-    ) -> Sequence[RefusedNodes]:
+    def closed(self, shape: Shape, attempt: PlacementAttempt) -> Sequence[RefusedNodes]:
         """Nodes that state it, by the sharing label or by the name of their product."""
-        if not ledger.accelerated(shape) or _may_share(group, shape):
+        ledger = attempt.ledger
+        if not ledger.accelerated(shape) or _may_share(attempt.group, shape):
             return ()
 
         return _shared(ledger)
@@ -175,31 +137,21 @@ class HeldBackForOthers(ClosingRule):
 
     expires = True
 
-    def applies(self, ledger: Ledger) -> bool:
+    def applies(self, attempt: PlacementAttempt) -> bool:
         """While any group holds others back."""
-        return ledger.promises.held_back is not None
+        return attempt.ledger.promises.held_back is not None
 
-    def key(
-        self,
-        group: Group,
-        shape: Shape,
-        ledger: Ledger,
-    ) -> Hashable:
+    def key(self, shape: Shape, attempt: PlacementAttempt) -> Hashable:
         """The group that holds this one back."""
-        held_back = ledger.promises.held_back_for(group)
+        held_back = attempt.ledger.promises.held_back_for(attempt.group)
         if held_back is None:
             return None
 
         return held_back.group
 
-    def closed(
-        self,
-        group: Group,
-        shape: Shape,
-        ledger: Ledger,
-    ) -> Sequence[RefusedNodes]:
+    def closed(self, shape: Shape, attempt: PlacementAttempt) -> Sequence[RefusedNodes]:
         """The nodes on which it is held back."""
-        held_back = ledger.promises.held_back_for(group)
+        held_back = attempt.ledger.promises.held_back_for(attempt.group)
         if held_back is None:
             return ()
 
@@ -211,32 +163,22 @@ class AddedForOthers(ClosingRule):
 
     expires = True
 
-    def applies(self, ledger: Ledger) -> bool:
+    def applies(self, attempt: PlacementAttempt) -> bool:
         """While nodes are reserved so."""
-        return bool(ledger.promises.fenced)
+        return bool(attempt.ledger.promises.fenced)
 
-    def key(
-        self,
-        group: Group,
-        shape: Shape,
-        ledger: Ledger,
-    ) -> Hashable:
+    def key(self, shape: Shape, attempt: PlacementAttempt) -> Hashable:
         """The groups whose nodes are closed to this one."""
         names: list[str] = []
-        for fence in ledger.promises.fenced_from(group):
+        for fence in attempt.ledger.promises.fenced_from(attempt.group):
             names.append(fence.group)
 
         return tuple(names) or None
 
-    def closed(
-        self,
-        group: Group,
-        shape: Shape,
-        ledger: Ledger,
-    ) -> Sequence[RefusedNodes]:
+    def closed(self, shape: Shape, attempt: PlacementAttempt) -> Sequence[RefusedNodes]:
         """The nodes of those groups."""
         refused: list[RefusedNodes] = []
-        for fence in ledger.promises.fenced_from(group):
+        for fence in attempt.ledger.promises.fenced_from(attempt.group):
             closed = RefusedNodes(ADDED, fence.nodes)
             refused.append(closed)
 
@@ -246,34 +188,24 @@ class AddedForOthers(ClosingRule):
 class OutsideOfScope(ClosingRule):
     """Nodes outside the part of the cluster to which this attempt is limited."""
 
-    def applies(self, ledger: Ledger) -> bool:
+    def applies(self, attempt: PlacementAttempt) -> bool:
         """In a scope that excludes nodes."""
-        scope = ledger.scope
-        return scope.accelerated is not None or scope.others is not None
+        return attempt.scope.is_limited
 
-    def key(
-        self,
-        group: Group,
-        shape: Shape,
-        ledger: Ledger,
-    ) -> Hashable:
+    def key(self, shape: Shape, attempt: PlacementAttempt) -> Hashable:
         """The scope."""
         # Scopes compare by identity: two attempts with equal nodes are rare, and comparing masks is
         # not free.
-        return ledger.scope
+        return attempt.scope
 
-    def closed(
-        self,
-        group: Group,
-        shape: Shape,
-        ledger: Ledger,
-    ) -> Sequence[RefusedNodes]:
+    def closed(self, shape: Shape, attempt: PlacementAttempt) -> Sequence[RefusedNodes]:
         """The nodes outside the scope."""
-        inside = ledger.scope.of(accelerated=ledger.accelerated(shape))
+        scope = attempt.scope
+        inside = scope.of(accelerated=attempt.ledger.accelerated(shape))
         if inside is None:
             return ()
 
-        return (RefusedNodes(ledger.scope.text, ~inside),)
+        return (RefusedNodes(scope.text, ~inside),)
 
 
 class LeftByReservations:
@@ -282,42 +214,26 @@ class LeftByReservations:
     expires = False
     narrows = True
 
-    def applies(self, ledger: Ledger) -> bool:
+    def applies(self, attempt: PlacementAttempt) -> bool:
         """While there are reservations."""
-        return ledger.promises.reserved is not None
+        return attempt.ledger.promises.reserved is not None
 
-    def key(
-        self,
-        group: Group,
-        shape: Shape,
-        ledger: Ledger,
-    ) -> Hashable:
+    def key(self, shape: Shape, attempt: PlacementAttempt) -> Hashable:
         """The restrictions on the group's backfill class."""
-        reserved = ledger.promises.reserved
-        return None if reserved is None else reserved.standing(group)
+        reserved = attempt.ledger.promises.reserved
+        return None if reserved is None else reserved.standing(attempt.group)
 
-    def closed(
-        self,
-        group: Group,
-        shape: Shape,
-        ledger: Ledger,
-    ) -> Sequence[RefusedNodes]:
+    def closed(self, shape: Shape, attempt: PlacementAttempt) -> Sequence[RefusedNodes]:
         """None: a reservation counts places, of which a node may have some left."""
         return ()
 
-    def narrow(
-        self,
-        group: Group,
-        shape: Shape,
-        room: Ints,
-        ledger: Ledger,
-    ) -> Ints:
+    def narrow(self, shape: Shape, room: Ints, attempt: PlacementAttempt) -> Ints:
         """The places that reservations leave to the group."""
-        reserved = ledger.promises.reserved
+        reserved = attempt.ledger.promises.reserved
         if reserved is None:
             return room
 
-        return reserved.narrow(shape, room, group)
+        return reserved.narrow(shape, room, attempt.group)
 
 
 GROUP_RULES: tuple[GroupRule, ...] = (
@@ -331,30 +247,30 @@ GROUP_RULES: tuple[GroupRule, ...] = (
 """All rules about groups. Those that close nodes are asked first."""
 
 
-def rules_of(ledger: Ledger) -> tuple[GroupRule, ...]:
-    """The rules that apply on this ledger now; most plans have one or two."""
-    scope = ledger.scope
+def rules_of(attempt: PlacementAttempt) -> tuple[GroupRule, ...]:
+    """The rules that apply to this attempt now; most plans have one or two."""
+    ledger = attempt.ledger
     situation = (
-        scope.accelerated is None and scope.others is None,
+        attempt.scope.is_limited,
         ledger.promises.reserved is None,
         ledger.promises.held_back is None,
         not ledger.promises.fenced,
     )
     rules: tuple[GroupRule, ...] | None = ledger.rules.get(situation)
     if rules is None:
-        rules = tuple([rule for rule in GROUP_RULES if rule.applies(ledger)])
+        rules = tuple([rule for rule in GROUP_RULES if rule.applies(attempt)])
         ledger.rules[situation] = rules
 
     return rules
 
 
-def rules_key(group: Group, shape: Shape, ledger: Ledger) -> Hashable:
+def rules_key(shape: Shape, attempt: PlacementAttempt) -> Hashable:
     """A key of all that the rules do to the group's pods of `shape`: equal keys mean equal room on
-    this ledger.
+    the ledger.
     """
-    rules = rules_of(ledger)
+    rules = rules_of(attempt)
     # With the rules, because keys of two rules may be equal.
-    return (rules, *[rule.key(group, shape, ledger) for rule in rules])
+    return (rules, *[rule.key(shape, attempt) for rule in rules])
 
 
 def _shared(ledger: Ledger) -> Sequence[RefusedNodes]:

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import eligible
-from gangsched.model.gang import Group
 from gangsched.model.objects import Shape
 from gangsched.model.resources import PODS
 from gangsched.model.snapshot import Bools, Ints
@@ -21,9 +21,8 @@ from gangsched.model.snapshot import Bools, Ints
 
 def limits(
     shape: Shape,
-    group: Group,
+    attempt: PlacementAttempt,
     room: int,
-    ledger: Ledger,
     inside: Bools | None = None,
 ) -> tuple[str, ...]:
     """Names of the resources that limit the group's pods of `shape` to `room` of them, on the nodes
@@ -31,11 +30,11 @@ def limits(
 
     One alone if one suffices: devices rather than cpu and memory, the number of pods last.
     """
-    nodes = eligible(shape, group, ledger)
+    nodes = eligible(shape, attempt)
     if inside is not None:
         nodes = nodes & inside
 
-    takes = _takes(shape, nodes, ledger)
+    takes = _takes(shape, nodes, attempt.ledger)
     for name in sorted(takes, key=by_importance):
         if takes[name].sum() <= room:
             return (name,)

@@ -20,6 +20,7 @@ from gangsched.core.filter.volumes.storage_use import shared_claims
 from gangsched.core.group_rules import rules_key
 from gangsched.core.limits import limits
 from gangsched.core.permit import missing
+from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import usable
@@ -98,14 +99,13 @@ def cannot_start(gang: Gang) -> Refusal | None:
 
 def waiting_short(gangs: Sequence[Gang]) -> tuple[tuple[str, Refusal], ...]:
     """Refusals of all `gangs`, which are ready, if one of them cannot start."""
-    return _of_each(
-        gangs,
-        {
-            gang.id: findings.waiting_for_more(gang, lack)
-            for gang in gangs
-            if (lack := missing(gang, len(gang.pending)))
-        },
-    )
+    own = {}
+    for gang in gangs:
+        lack = missing(gang, len(gang.pending))
+        if lack:
+            own[gang.id] = findings.waiting_for_more(gang, lack)
+
+    return _of_each(gangs, own)
 
 
 def _of_each(
@@ -120,7 +120,12 @@ def _of_each(
 
     first, cause = next(iter(own.items()))
     waiting = findings.waiting_for_sibling(first, cause)
-    return tuple((gang.id, own.get(gang.id, waiting)) for gang in gangs)
+    refused = []
+    for gang in gangs:
+        refusal = own.get(gang.id, waiting)
+        refused.append((gang.id, refusal))
+
+    return tuple(refused)
 
 
 def arithmetic(
@@ -140,6 +145,9 @@ def arithmetic(
     if (full := _claims_full(group, gangs, ledger)) is not None:
         return full, _any_room(gangs)
 
+    asked_ledger = ledger if group.strict else totals
+    attempt = PlacementAttempt(group, asked_ledger, progress)
+
     for gang in gangs:
         # The declared sum first: it is cheap, and its message names what the user wrote.
         short = min_resources_short(
@@ -152,13 +160,7 @@ def arithmetic(
                 (gang,) if group.strict else gangs
             )
 
-        short_of = _room_short(
-            gang,
-            group,
-            ledger if group.strict else totals,
-            totals,
-            progress,
-        )
+        short_of = _room_short(gang, attempt, totals)
         if short_of is not None:
             refusal, needs = short_of
             # A full node may help a NonStrict group: what is too small is the empty cluster. Then
@@ -191,7 +193,8 @@ def _claims_full(
                 continue
 
             for use in shared_claims(pod):
-                users.setdefault((use.key(pod.namespace), False), {})[pod.uid] = pod
+                key = use.key(pod.namespace)
+                users.setdefault((key, False), {})[pod.uid] = pod
 
             for claim in storage.needs(pod).exclusive if known.shared else ():
                 users.setdefault((claim, True), {})[pod.uid] = pod
@@ -233,20 +236,23 @@ def _any_room(gangs: Sequence[Gang]) -> tuple[Need, ...]:
 
 def _room_short(
     gang: Gang,
-    group: Group,
-    ledger: Ledger,
+    attempt: PlacementAttempt,
     totals: Ledger,
-    progress: Progress | None,
 ) -> tuple[Refusal, tuple[Need, ...]] | None:
     """Against the empty cluster held members ask for room like pending ones: what they hold is part
     of it.
     """
+    group = attempt.group
     held = () if group.strict else gang.held
     needed = missing(gang, 0) + len(held)
-    pods = (*gang.pending, *(placement.pod for placement in held)) if held else gang.pending
+    pods = gang.pending
+    if held:
+        own = [placement.pod for placement in held]
+        pods = (*pods, *own)
+
     counts = _by_shape(pods)
 
-    rooms, room = _rooms(gang, counts, needed, held, group, ledger, progress)
+    rooms, room = _rooms(gang, counts, needed, held, attempt)
     if room >= needed:
         return None
 
@@ -257,7 +263,9 @@ def _room_short(
     empty_room = needed
     if is_summed:
         empty_rooms = {shape: diagnosis.empty_room(shape, group, totals) for shape in counts}
-        empty_room = sum(min(counts[shape], number) for shape, number in empty_rooms.items())
+        empty_room = 0
+        for shape, number in empty_rooms.items():
+            empty_room += min(counts[shape], number)
 
     short_of = empty_rooms if empty_room < needed else rooms
 
@@ -272,16 +280,17 @@ def _room_short(
     if empty_room < needed:
         named = _limits(lacking, group, empty_rooms[lacking], totals)
 
+    # What earlier plans found out is about free room, not about the empty cluster.
+    for_shortage = attempt if group.strict else attempt.unrecorded()
     refusal = findings.no_room_for_all(
         gang,
         first,
-        # What earlier plans found out is about free room, not about the empty cluster.
-        diagnosis.shortage(lacking, group, ledger, totals, progress if group.strict else None),
+        diagnosis.shortage(lacking, for_shortage, totals),
         room=room,
         needed=needed,
         empty_room=empty_room,
-        exact=len(counts) == 1 and not restricts(first, ledger.occupancy),
-        nodes=findings.why_no_node(first, group, ledger, filled=True),
+        exact=len(counts) == 1 and not restricts(first, attempt.ledger.occupancy),
+        nodes=findings.why_no_node(first, attempt, filled=True),
         limits=named,
     )
     if len(counts) == 1:
@@ -302,10 +311,11 @@ def _limits(
     if group.avoid:
         unavoiding = structs.replace(group, avoid=frozenset())
 
-    key = (limits, lacking, rules_key(unavoiding, lacking, totals))
+    attempt = PlacementAttempt(unavoiding, totals)
+    key = (limits, lacking, rules_key(lacking, attempt))
 
     def named() -> tuple[str, ...]:
-        return limits(lacking, unavoiding, room, totals)
+        return limits(lacking, attempt, room)
 
     return totals.recall(key, named, lasting=True)
 
@@ -321,7 +331,8 @@ def least_needs(gangs: Sequence[Gang], lacking: Shape) -> tuple[Need, ...]:
         needed = missing(gang, 0)
         for shape, count in _by_shape(gang.pending).items():
             # Whichever other members are placed, this many of the shape remain necessary.
-            least[shape] += max(0, needed - (len(gang.pending) - count))
+            others = len(gang.pending) - count
+            least[shape] += max(0, needed - others)
 
     return tuple(Need(shape, count) for shape, count in least.items())
 
@@ -345,13 +356,12 @@ def _rooms(
     counts: Mapping[Shape, int],
     needed: int,
     held: Sequence[Placement],
-    group: Group,
-    ledger: Ledger,
-    progress: Progress | None,
+    attempt: PlacementAttempt,
 ) -> tuple[Mapping[Shape, int], int]:
     """By shape how many pods fit, and for how many of all there is room; many shapes only until
     that is too few.
     """
+    progress = attempt.progress
     rooms: dict[Shape, int] = {}
     room = sum(counts.values())
 
@@ -359,7 +369,7 @@ def _rooms(
         # Not counted again where an earlier plan found room for all.
         known = progress.room(gang.id, shape, count) if progress is not None else None
         if known is None:
-            known = _room(shape, held, group, ledger)
+            known = _room(shape, held, attempt)
             if progress is not None:
                 progress.has_room(gang.id, shape, known)
 
@@ -375,19 +385,19 @@ def _rooms(
 def _room(
     shape: Shape,
     held: Sequence[Placement],
-    group: Group,
-    ledger: Ledger,
+    attempt: PlacementAttempt,
 ) -> int:
     """How many pods of `shape` fit; one that is held stays where it is, though no other member may
     go there.
     """
-    fitting = diagnosis.room(shape, group, ledger)
+    fitting = diagnosis.room(shape, attempt)
     own = [placement.node for placement in held if placement.pod.shape is shape]
     if not own:
         return fitting
 
-    open_to_more = usable(shape, group, ledger)
-    full = sum(not open_to_more[ledger.table.index[node]] for node in own)
+    open_to_more = usable(shape, attempt)
+    index = attempt.ledger.table.index
+    full = sum(not open_to_more[index[node]] for node in own)
     return fitting + full
 
 

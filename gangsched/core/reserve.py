@@ -9,7 +9,7 @@ last read.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import itemgetter
@@ -26,7 +26,6 @@ from gangsched.core.filter.replica_counts import FARTHEST
 from gangsched.core.filter.volumes.storage_use import StorageUse
 from gangsched.core.last_ends import LastEnds
 from gangsched.core.promises import RoomPromises
-from gangsched.core.scope import Scope
 from gangsched.core.work import Work
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.nominated_room import NominatedLevel, Nomination
@@ -48,28 +47,8 @@ class _Room:
     seen: int
 
 
-class _Within:
-    """Limits attempts on a ledger to a scope. A class, since each placement of a pod enters it: a
-    generator takes several times as long.
-    """
-
-    __slots__ = ("_before", "_ledger", "_scope")
-
-    def __init__(self, ledger: Ledger, scope: Scope) -> None:
-        self._ledger = ledger
-        self._scope = scope
-        self._before = ledger.scope
-
-    def __enter__(self) -> None:
-        self._before = self._ledger.scope
-        self._ledger.scope = self._scope
-
-    def __exit__(self, *_: object) -> None:
-        self._ledger.scope = self._before
-
-
 class Ledger:
-    """Free room during a plan: `free[r][n]` in exact units; `scope` limits the current attempt."""
+    """Free room during a plan: `free[r][n]` in exact units."""
 
     def __init__(
         self,
@@ -91,7 +70,6 @@ class Ledger:
         self.allocatable: Ints = snapshot.allocatable
         self.free: Ints = snapshot.allocatable if empty else snapshot.free.copy()
         self.policy = policy or GpuPolicy()
-        self.scope = Scope()
         self.last_ends: LastEnds | None = None  # None where ends do not matter
         self.promises = RoomPromises()
         #: The rules about groups that apply, by situation (`core.group_rules.rules_of`).
@@ -220,10 +198,6 @@ class Ledger:
 
         value: T = known[1]
         return value
-
-    def within(self, scope: Scope) -> AbstractContextManager[None]:
-        """Limit attempts to `scope` inside the context."""
-        return _Within(self, scope)
 
     @property
     def version(self) -> int:

@@ -108,7 +108,6 @@ class Trial:
         """Place as many of a run of identical members as fit; return the members without a node and
         their refusals.
         """
-        ledger = attempt.ledger
         progress = attempt.progress
         taken = _known_places(run, attempt)
         rest = run[len(taken) :]
@@ -116,11 +115,7 @@ class Trial:
         failed = progress.failures(rest) if progress is not None else None
         if failed is None:
             taken += _place_alike(rest, attempt) if rest else []
-            failed = _refused(
-                run[len(taken) :],
-                attempt.group,
-                ledger,
-            )
+            failed = _refused(run[len(taken) :], attempt)
 
             if progress is not None:
                 progress.fails(failed)
@@ -194,7 +189,7 @@ def run_round(
     trial = Trial()
     placed = 0
 
-    for candidate in candidates(group, gangs, ledger):
+    for candidate in candidates(gangs, attempt):
         if progress is not None:
             # An earlier plan has left this scope without success.
             if progress.is_past(candidate.name) and not candidate.last:
@@ -202,8 +197,7 @@ def run_round(
 
             progress.enter(candidate.name)
 
-        with ledger.within(candidate.scope):
-            trial, placed = _try_candidate(candidate, gangs, attempt)
+        trial, placed = _try_candidate(candidate, gangs, attempt.within(candidate.scope))
 
         trial.domains = candidate.lack
         satisfied = trial.culprit is None and permitted(gangs, trial.counts)
@@ -232,11 +226,10 @@ def _try_candidate(
     """Make one pass over the members and, if it failed, a search; also return the number of members
     that found a node. A refusal is rolled back.
     """
-    group = attempt.group
     ledger = attempt.ledger
     progress = attempt.progress
 
-    if group.apart or is_sliced(gangs):
+    if attempt.group.apart or is_sliced(gangs):
         trial = _in_slices(candidate, gangs, attempt)
         return trial, len(trial.placements)
 
@@ -245,7 +238,7 @@ def _try_candidate(
         return trial, len(trial.placements)
 
     if candidate.lacking is not None:
-        trial = _untried(*candidate.lacking, group, gangs, ledger)
+        trial = _untried(*candidate.lacking, gangs, attempt)
         return trial, 0
 
     checkpoint = ledger.checkpoint()
@@ -260,7 +253,7 @@ def _try_candidate(
         is_searched = progress is not None and progress.searched
         solution = None
         if not (candidate.whole or candidate.refuted or is_searched):
-            solution = find(group, gangs, ledger, place_run, whole=progress is not None)
+            solution = find(gangs, attempt, place_run, whole=progress is not None)
 
         if progress is not None:
             progress.searched = solution is None
@@ -310,25 +303,23 @@ def place_alone(pods: Sequence[Pod], attempt: PlacementAttempt) -> Trial:
     if len(group.gangs) > 1:
         waiting = {pod.uid for pod in pods}
 
-    outermost = pinned(group, ledger) or EVERYWHERE
+    in_domain = attempt.within(pinned(group, ledger) or EVERYWHERE)
+    if attempt.progress is not None:
+        attempt.progress.resume(pods, ledger)
 
-    with ledger.within(outermost):
-        if attempt.progress is not None:
-            attempt.progress.resume(pods, ledger)
+    for gang in group.gangs:
+        own = pods
+        if len(group.gangs) > 1:
+            own = []
+            for pod in (*gang.retry, *gang.pending):
+                if pod.uid in waiting:
+                    own.append(pod)
 
-        for gang in group.gangs:
-            own = pods
-            if len(group.gangs) > 1:
-                own = []
-                for pod in (*gang.retry, *gang.pending):
-                    if pod.uid in waiting:
-                        own.append(pod)
-
-            with own_room(gang, ledger):
-                if gang.constraints.slices:
-                    _join(gang, own, "", trial, attempt)
-                else:
-                    _place_near_home(gang, own, outermost, trial, attempt)
+        with own_room(gang, ledger):
+            if gang.constraints.slices:
+                _join(gang, own, "", trial, in_domain)
+            else:
+                _place_near_home(gang, own, trial, in_domain)
 
     return trial
 
@@ -336,29 +327,26 @@ def place_alone(pods: Sequence[Pod], attempt: PlacementAttempt) -> Trial:
 def _place_near_home(
     gang: Gang,
     pods: Sequence[Pod],
-    outermost: Scope,
     trial: Trial,
     attempt: PlacementAttempt,
 ) -> None:
     """Place members of a gang one by one: at its home, then wider and wider (L3)."""
     ledger = attempt.ledger
-    *closer, last = scopes_from_home(gang, pods, outermost, ledger)
+    *closer, last = scopes_from_home(gang, pods, attempt.scope, ledger)
     waiting = list(pods)
 
     for scope in closer:
-        with ledger.within(scope):
-            waiting = _placed_in(scope, waiting, trial, attempt)
+        waiting = _placed_in(waiting, trial, attempt.within(scope))
 
-    with ledger.within(last):
-        for run in _runs(waiting, ledger):
-            trial.attempt("", run, attempt)
+    at_last = attempt.within(last)
+    for run in _runs(waiting, ledger):
+        trial.attempt("", run, at_last)
 
     if closer:
         trial.tell_outside(closer[0], {pod.uid for pod in pods}, ledger)
 
 
 def _placed_in(
-    scope: Scope,
     pods: Sequence[Pod],
     trial: Trial,
     attempt: PlacementAttempt,
@@ -367,7 +355,7 @@ def _placed_in(
     ledger = attempt.ledger
     others: list[Pod] = []
     for run in _runs(pods, ledger):
-        if has_room(run[0].shape, scope, ledger):
+        if has_room(run[0].shape, attempt.scope, ledger):
             others += trial.attempt_closer("", run, attempt)
         else:
             others += run
@@ -375,14 +363,14 @@ def _placed_in(
     return others
 
 
-def place_run(run: Sequence[Pod], group: Group, ledger: Ledger) -> list[Placement]:
+def place_run(run: Sequence[Pod], attempt: PlacementAttempt) -> list[Placement]:
     """Reserve room for as many of these pods as fit, in the given order, up to the first one that
     does not fit; for searches, whose placements no later plan goes on with.
     """
-    attempt = PlacementAttempt(group, ledger)
+    unrecorded = attempt.unrecorded()
     placed: list[Placement] = []
-    for alike in _runs(run, ledger):
-        taken = _place_alike(alike, attempt)
+    for alike in _runs(run, attempt.ledger):
+        taken = _place_alike(alike, unrecorded)
         placed += taken
 
         if len(taken) < len(alike):
@@ -415,7 +403,7 @@ def _place_alike(alike: Sequence[Pod], attempt: PlacementAttempt) -> list[Placem
         rest = alike[len(placed) :]
         # The first is a consumer of its claims already, once it is placed.
         following = rest[0] if first.claims else first
-        room = narrow(following, usable(first.shape, group, ledger), occupancy)
+        room = narrow(following, usable(first.shape, attempt), occupancy)
         room = room_for_followers(first, len(rest), group, room, occupancy)
         room = room_for_sharers(first, len(rest), room, occupancy)
         places = places_left(following, occupancy)
@@ -436,7 +424,7 @@ def _place_alike(alike: Sequence[Pod], attempt: PlacementAttempt) -> list[Placem
         if len(chosen) < wanted:
             # the refusal says what the nodes lack that these pods have filled
             if chosen and first.claims:
-                narrow(first, usable(first.shape, group, ledger), occupancy)
+                narrow(first, usable(first.shape, attempt), occupancy)
 
             break
 
@@ -604,8 +592,6 @@ def _in_slices(
     attempt: PlacementAttempt,
 ) -> Trial:
     """One pass over gangs of which some have slices, by search alone; a refusal leaves no trace."""
-    group = attempt.group
-    ledger = attempt.ledger
     progress = attempt.progress
     everything = candidate.whole
 
@@ -613,7 +599,7 @@ def _in_slices(
     most = STEPS if progress is None or everything else inf
     solution = None
     if not (candidate.refuted or (progress is not None and progress.searched)):
-        solution = find_slices(group, gangs, ledger, place_run, everything=everything, most=most)
+        solution = find_slices(gangs, attempt, place_run, everything=everything, most=most)
 
     if progress is not None:
         progress.searched = solution is None
@@ -626,9 +612,9 @@ def _in_slices(
         {gang.id: [] for gang in gangs},
         attempted=sum(len(gang.pending) for gang in gangs),
     )
-    gang, lacks = slices_lack(group, gangs, ledger) if candidate.last else (first, None)
+    gang, lacks = slices_lack(gangs, attempt) if candidate.last else (first, None)
     trial.lacks = lacks
-    trial.failed = _refused(gang.pending[:1], group, ledger)
+    trial.failed = _refused(gang.pending[:1], attempt)
     trial.culprit = (gang, *trial.failed[0])
 
     return trial
@@ -637,17 +623,14 @@ def _in_slices(
 def _untried(
     gang: Gang,
     pod: Pod,
-    group: Group,
     gangs: Sequence[Gang],
-    ledger: Ledger,
+    attempt: PlacementAttempt,
 ) -> Trial:
     """The trial in a scope that is too small for a member of a gang, as sums or a search have
     shown.
     """
-    refusal = Refusal(
-        Reason.UNSCHEDULABLE,
-        findings.why_no_node(pod, group, ledger, filled=True),
-    )
+    nodes = findings.why_no_node(pod, attempt, filled=True)
+    refusal = Refusal(Reason.UNSCHEDULABLE, nodes)
     present = sum(len(other.pending) for other in gangs)
     return Trial(
         {other.id: [] for other in gangs},
@@ -667,45 +650,41 @@ def _join(
     """Place members of a gang with slices: in the domain of their slice if it has one, else whole
     slices.
     """
-    group = attempt.group
     ledger = attempt.ledger
 
     for unit in units(gang, pods, ledger.table):
-        with ledger.within(unit.within(ledger.scope, ledger.table)):
-            if unit.whole is None:
-                for run in _runs(unit.alone, ledger):
-                    trial.attempt(name, run, attempt)
+        in_unit = attempt.within(unit.within(attempt.scope, ledger.table))
+        if unit.whole is None:
+            for run in _runs(unit.alone, ledger):
+                trial.attempt(name, run, in_unit)
 
-                continue
+            continue
 
-            own = alone(gang, unit.whole)
-            scopes = [ledger.scope]
-            if gang.satisfied and not unit.pins:
-                scopes = scopes_from_home(gang, unit.pods, ledger.scope, ledger)
+        own = alone(gang, unit.whole)
+        scopes = [in_unit.scope]
+        if gang.satisfied and not unit.pins:
+            scopes = scopes_from_home(gang, unit.pods, in_unit.scope, ledger)
 
-            solution = _first_place(own, scopes, group, ledger)
-            trial.attempted += len(unit.pods)
-            if solution is not None:
-                trial.placed.setdefault(name, []).extend(solution[gang.id])
-                if len(scopes) > 1:
-                    trial.tell_outside(scopes[0], {pod.uid for pod in unit.pods}, ledger)
-            else:
-                trial.failed += _slice_refused(own, unit.whole, group, ledger)
+        solution = _first_place(own, scopes, in_unit)
+        trial.attempted += len(unit.pods)
+        if solution is not None:
+            trial.placed.setdefault(name, []).extend(solution[gang.id])
+            if len(scopes) > 1:
+                trial.tell_outside(scopes[0], {pod.uid for pod in unit.pods}, ledger)
+        else:
+            trial.failed += _slice_refused(own, unit.whole, in_unit)
 
 
 def _first_place(
     own: Gang,
     scopes: Sequence[Scope],
-    group: Group,
-    ledger: Ledger,
+    attempt: PlacementAttempt,
 ) -> Found | None:
     """The places of a slice of which no member runs: near the others of its gang, then wider and
     wider (L3).
     """
     for scope in scopes:
-        with ledger.within(scope):
-            solution = find_slices(group, (own,), ledger, place_run)
-
+        solution = find_slices((own,), attempt.within(scope), place_run)
         if solution is not None:
             return solution
 
@@ -715,16 +694,15 @@ def _first_place(
 def _slice_refused(
     gang: Gang,
     slice_: Slice,
-    group: Group,
-    ledger: Ledger,
+    attempt: PlacementAttempt,
 ) -> list[tuple[Pod, Refusal]]:
     """Why a slice found no place."""
-    _, lacks = slices_lack(group, (gang,), ledger)
+    _, lacks = slices_lack((gang,), attempt)
     refusal = Refusal(Reason.UNSCHEDULABLE, lacks or Worded())
     return [(pod, refusal) for pod in slice_.pods]
 
 
-def _refused(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[tuple[Pod, Refusal]]:
+def _refused(alike: Sequence[Pod], attempt: PlacementAttempt) -> list[tuple[Pod, Refusal]]:
     """Why each of these identical pods found no node; the nodes are looked at once."""
     if not alike:
         return []
@@ -733,8 +711,8 @@ def _refused(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[tuple[P
     if first.shape.unsupported:
         return [(pod, findings.unsupported(pod)) for pod in alike]
 
-    why = cause(first, ledger.occupancy)
-    nodes = findings.why_no_node(first, group, ledger)
+    why = cause(first, attempt.ledger.occupancy)
+    nodes = findings.why_no_node(first, attempt)
     refusal = Refusal(why.reason if why is not None else Reason.UNSCHEDULABLE, nodes)
 
     return [(pod, refusal) for pod in alike]

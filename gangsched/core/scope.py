@@ -26,6 +26,11 @@ class Scope(msgspec.Struct, frozen=True, eq=False):
         )
         return Scope(accelerated, others, f"node(s) are outside {name}")
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether it excludes any node from any pod."""
+        return self.accelerated is not None or self.others is not None
+
     def of(self, *, accelerated: bool) -> Bools | None:
         """Nodes for pods with accelerators, or for pods without."""
         return self.accelerated if accelerated else self.others

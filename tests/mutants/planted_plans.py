@@ -282,14 +282,19 @@ def gangs_of_one_domain_are_woken_by_room_anywhere(_: Any) -> Any:
     return lambda needs, group, ledger: tuple(needs)
 
 
+@bug("R2", "core.placement_attempt:PlacementAttempt.within", "unit/core/search/test_preferred.py")
+def the_scope_of_a_candidate_is_forgotten(_: Any) -> Any:
+    return lambda attempt, scope: attempt
+
+
 @bug("H8", "core.group_rules:rules_of", "properties/test_group_rules.py")
 def rules_that_apply_are_found_once_a_plan(real: Any) -> Any:
-    return lambda ledger: ledger.recall("rules", lambda: real(ledger), lasting=True)
+    return lambda attempt: attempt.ledger.recall("rules", lambda: real(attempt), lasting=True)
 
 
 @bug("B6", "core.group_rules:Avoided.key", "properties/test_group_rules.py")
 def a_rule_closes_nodes_that_its_key_does_not_say(_: Any) -> Any:
-    return lambda rule, group, shape, ledger: None
+    return lambda rule, shape, attempt: None
 
 
 @bug("R2", "core.search.preferred:told_apart", "unit/core/search/test_preferred.py")

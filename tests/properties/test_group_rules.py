@@ -14,10 +14,11 @@ import pytest
 
 from gangsched.core import group_rules
 from gangsched.core.group_rules import ClosingRule, rules_key, rules_of
+from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.promises import FencedNodes, HeldBackNodes
 from gangsched.core.reservations.passing import Backfill, Kept
 from gangsched.core.reserve import Ledger
-from gangsched.core.scope import Scope
+from gangsched.core.scope import EVERYWHERE, Scope
 from gangsched.core.scopes import closed, usable
 from gangsched.model.gang import Group
 from gangsched.model.gpu_policy import (
@@ -34,13 +35,13 @@ from tests.sizes import of_size
 NODES = 5
 GROUPS = 12
 CASES = of_size(60, 3_000)
-#: A scope is one value of the ledger, whichever group is tried in it.
+#: A scope is one value of an attempt, whichever group is tried in it.
 SAME_FOR_ALL = {"OutsideOfScope"}
 SHAPES = (builders.shape(0, 100), builders.shape(2, 0), Shape(requests=((SHARED_RESOURCE, 1),)))
 
 
-def ledger_of(dice: random.Random) -> Ledger:
-    """A ledger in which each rule may have something to say."""
+def situation_of(dice: random.Random) -> tuple[Ledger, Scope]:
+    """A ledger and a scope about which each rule may have something to say."""
     labels = [{}, {SHARING_LABEL: "mps"}, {SHARING_LABEL: "none"}, {PRODUCT_LABEL: "A100-SHARED"}]
     nodes = [builders.node(f"n{number}", 8, labels=dice.choice(labels)) for number in range(NODES)]
     snapshot = builders.snapshot(nodes)
@@ -50,15 +51,16 @@ def ledger_of(dice: random.Random) -> Ledger:
         ledger.promises.held_back = HeldBackNodes("ns/high", dice.randrange(4), mask(dice))
     if dice.random() < 0.5:
         ledger.promises.fenced = (FencedNodes("ns/g1", dice.randrange(4), mask(dice)),)
+    scope = EVERYWHERE
     if dice.random() < 0.5:
-        ledger.scope = Scope(mask(dice), mask(dice), "node(s) are outside a domain")
+        scope = Scope(mask(dice), mask(dice), "node(s) are outside a domain")
     if dice.random() < 0.5:
         change = snapshot.layout.sums(
             [(f"n{dice.randrange(NODES)}", ((builders.GPU, -dice.randint(1, 8)),))]
         )
         kept = Kept("ns/head", dice.randrange(4), -inf, np.arange(NODES), change)
         ledger.promises.reserved = Backfill([kept], ledger, wall_s=0.0)
-    return ledger
+    return ledger, scope
 
 
 def mask(dice: random.Random) -> np.ndarray:
@@ -80,14 +82,15 @@ def group_of(dice: random.Random, number: int) -> tuple[Group, Pod]:
 def contradictions(seed: int) -> Iterator[str]:
     """Yield the pairs of groups that have one key and different nodes or room."""
     dice = random.Random(seed)
-    ledger = ledger_of(dice)
+    ledger, scope = situation_of(dice)
     groups = [group_of(dice, number) for number in range(GROUPS)]
 
     judged: dict[tuple[int, Hashable], list[tuple[Group, object]]] = {}
     for group, pod in groups:
-        refused = sorted((why, nodes.tolist()) for why, nodes in closed(group, pod.shape, ledger))
-        answer: object = (refused, usable(pod.shape, group, ledger).tolist())
-        judged.setdefault((id(pod.shape), rules_key(group, pod.shape, ledger)), []).append(
+        attempt = PlacementAttempt(group, ledger, scope=scope)
+        refused = sorted((why, nodes.tolist()) for why, nodes in closed(pod.shape, attempt))
+        answer: object = (refused, usable(pod.shape, attempt).tolist())
+        judged.setdefault((id(pod.shape), rules_key(pod.shape, attempt)), []).append(
             (group, answer)
         )
 
@@ -112,10 +115,11 @@ def test_groups_with_different_answers_are_tried() -> None:
     answers: set[str] = set()
     for seed in range(60):
         dice = random.Random(seed)
-        ledger = ledger_of(dice)
+        ledger, scope = situation_of(dice)
         for number in range(GROUPS):
             group, pod = group_of(dice, number)
-            answers |= {why for why, nodes in closed(group, pod.shape, ledger) if nodes.any()}
+            attempt = PlacementAttempt(group, ledger, scope=scope)
+            answers |= {why for why, nodes in closed(pod.shape, attempt) if nodes.any()}
             if ledger.promises.keeps_from(group):
                 answers.add("reserved")
     assert answers >= {group_rules.AVOIDED, group_rules.HELD_BACK, group_rules.SHARED, "reserved"}
@@ -128,14 +132,15 @@ def silent_rules() -> set[str]:
     heard = set()
     for seed in range(60):
         dice = random.Random(seed)
-        ledger = ledger_of(dice)
+        ledger, scope = situation_of(dice)
         groups = [group_of(dice, number) for number in range(GROUPS)]
 
-        for rule in rules_of(ledger):
+        attempts = [PlacementAttempt(group, ledger, scope=scope) for group, _ in groups]
+        for rule in rules_of(attempts[0]):
             answers: dict[int, set[object]] = {}
-            for group, pod in groups:
-                room = rule.narrow(group, pod.shape, ledger.room(pod.shape), ledger)
-                shut = [nodes.tolist() for _, nodes in rule.closed(group, pod.shape, ledger)]
+            for attempt, (_, pod) in zip(attempts, groups, strict=True):
+                room = rule.narrow(pod.shape, ledger.room(pod.shape), attempt)
+                shut = [nodes.tolist() for _, nodes in rule.closed(pod.shape, attempt)]
                 answers.setdefault(id(pod.shape), set()).add(str((shut, room.tolist())))
 
             if any(len(different) > 1 for different in answers.values()):
@@ -150,8 +155,8 @@ def test_every_rule_is_seen_at_work() -> None:
     own.
     """
     assert silent_rules() == set(), (
-        "These rules tell no two groups apart here: let `ledger_of` draw the labels that they read,"
-        " and `group_of` the values of groups, so that a key that is too coarse is found."
+        "These rules tell no two groups apart here: let `situation_of` draw the labels that they"
+        " read, and `group_of` the values of groups, so that a key that is too coarse is found."
     )
 
 
@@ -167,15 +172,16 @@ def test_a_rule_that_does_not_apply_does_nothing() -> None:
     silent = set()
     for seed in range(CASES):
         dice = random.Random(seed)
-        ledger = ledger_of(dice)
+        ledger, scope = situation_of(dice)
         groups = [group_of(dice, number) for number in range(GROUPS)]
 
-        for rule in set(group_rules.GROUP_RULES) - {*rules_of(ledger)}:
+        attempts = [PlacementAttempt(group, ledger, scope=scope) for group, _ in groups]
+        for rule in set(group_rules.GROUP_RULES) - {*rules_of(attempts[0])}:
             silent.add(type(rule).__name__)
-            for group, pod in groups:
+            for attempt, (group, pod) in zip(attempts, groups, strict=True):
                 room = ledger.room(pod.shape)
-                left = rule.narrow(group, pod.shape, room, ledger)
-                shut = [nodes for _, nodes in rule.closed(group, pod.shape, ledger) if nodes.any()]
+                left = rule.narrow(pod.shape, room, attempt)
+                shut = [nodes for _, nodes in rule.closed(pod.shape, attempt) if nodes.any()]
                 assert not shut, f"seed {seed}: {rule} closes nodes to {group.id}"
                 assert left.tolist() == room.tolist(), f"seed {seed}: {rule} narrows {group.id}"
 
@@ -192,33 +198,36 @@ def test_rules_apply_as_soon_as_there_is_what_they_are_about() -> None:
     """Which ones apply is remembered, and not longer than that is true."""
     ledger = builders.ledger([builders.node(f"n{number}", 8) for number in range(NODES)])
     nodes = np.arange(NODES) == 0
-    plain = rules_of(ledger)
+    group, _ = group_of(random.Random(0), 0)
+    attempt = PlacementAttempt(group, ledger)
+    plain = rules_of(attempt)
     change = np.zeros((len(ledger.resources), NODES), dtype=np.int64)
     kept = Kept("ns/head", 0, -inf, np.arange(NODES), change)
 
-    def added() -> list[str]:
-        return [type(rule).__name__ for rule in rules_of(ledger) if rule not in plain]
+    def added(attempt: PlacementAttempt) -> list[str]:
+        return [type(rule).__name__ for rule in rules_of(attempt) if rule not in plain]
 
-    with ledger.within(Scope(nodes, nodes)):
-        assert added() == ["OutsideOfScope"]
-        ledger.promises.held_back = HeldBackNodes("ns/high", 1, nodes)
-        assert added() == ["HeldBackForOthers", "OutsideOfScope"]
+    limited = attempt.within(Scope(nodes, nodes))
+    assert added(limited) == ["OutsideOfScope"]
+    ledger.promises.held_back = HeldBackNodes("ns/high", 1, nodes)
+    assert added(limited) == ["HeldBackForOthers", "OutsideOfScope"]
 
     ledger.promises.reserved = Backfill([kept], ledger, wall_s=0.0)
-    assert added() == ["HeldBackForOthers", "LeftByReservations"]
+    assert added(attempt) == ["HeldBackForOthers", "LeftByReservations"]
     with ledger.promises.none():
-        assert rules_of(ledger) == plain
+        assert rules_of(attempt) == plain
 
 
 class OfTeam(ClosingRule):
     """Nodes with a label take only groups of that namespace."""
 
-    def key(self, group: Group, shape: Shape, ledger: Ledger) -> Hashable:
+    def key(self, shape: Shape, attempt: PlacementAttempt) -> Hashable:
         return None
 
-    def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Sequence[RefusedNodes]:
-        column = ledger.table.label_column("example.com/team")
-        own = [code for code, team in enumerate(column.values) if team in group.namespaces]
+    def closed(self, shape: Shape, attempt: PlacementAttempt) -> Sequence[RefusedNodes]:
+        column = attempt.ledger.table.label_column("example.com/team")
+        namespaces = attempt.group.namespaces
+        own = [code for code, team in enumerate(column.values) if team in namespaces]
         is_other = (column.codes >= 0) & ~np.isin(column.codes, own)
         return (RefusedNodes("node(s) are of another team", is_other),)
 
@@ -228,11 +237,11 @@ class OddGroupsOnly(ClosingRule):
     node.
     """
 
-    def key(self, group: Group, shape: Shape, ledger: Ledger) -> Hashable:
+    def key(self, shape: Shape, attempt: PlacementAttempt) -> Hashable:
         return None
 
-    def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Sequence[RefusedNodes]:
-        if int(group.id[-1]) % 2 == 0:
+    def closed(self, shape: Shape, attempt: PlacementAttempt) -> Sequence[RefusedNodes]:
+        if int(attempt.group.id[-1]) % 2 == 0:
             return ()
         return (RefusedNodes("node(s) are for even groups", np.arange(NODES) == 0),)
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 
+from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.reservations.passing import Backfill, Kept
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import usable
@@ -56,5 +57,6 @@ def test_a_nomination_leaves_as_much_room_as_a_reservation_without_a_start(seed:
         change -= empty.layout.sums((each.node, each.pod.shape.requests) for each in others)
         kept = [Kept("head", priority, -inf, np.arange(NODES), change)]
         reserving.promises.reserved = Backfill(kept, reserving, wall_s=0.0)
-        there = [usable(pod.shape, group, ledger).tolist() for ledger in (nominating, reserving)]
+        attempts = [PlacementAttempt(group, ledger) for ledger in (nominating, reserving)]
+        there = [usable(pod.shape, attempt).tolist() for attempt in attempts]
         assert there[0] == there[1], f"seed {seed}, priority {priority}, {name}"

@@ -18,6 +18,7 @@ from msgspec import structs
 from gangsched.core import findings
 from gangsched.core.group_rules import rules_key
 from gangsched.core.homes import healed_at_home
+from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.preemption.alike import MAX_TOGETHER, alike_behind, is_single, shares, together
 from gangsched.core.preemption.attempt import Attempt, Found, held
 from gangsched.core.preemption.columns import PodTableCache, RunningColumns
@@ -471,7 +472,8 @@ class PlanPreemptions:
 
         (shape,) = shapes
         required = tuple(gang.constraints for gang in group.gangs)
-        return shape, preemptor.right, required, rules_key(group, shape, self.ledger)
+        rules = rules_key(shape, PlacementAttempt(group, self.ledger))
+        return shape, preemptor.right, required, rules
 
     @property
     def running(self) -> Running:

@@ -17,6 +17,7 @@ import numpy as np
 
 from gangsched.core.filter import static_fit
 from gangsched.core.filter.plugin import static_cost
+from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.preemption.numbers import NONE, lookup
 from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.core.reserve import Ledger
@@ -584,7 +585,7 @@ def _ask(
         ledger.work.charge(static_cost(shape, ledger.table))
 
     mask = static_fit(shape, ledger.table).mask
-    for _, shut in closed(preemptor.group, shape, ledger):
+    for _, shut in closed(shape, PlacementAttempt(preemptor.group, ledger)):
         mask = mask & ~shut
 
     amounts: Mapping[str, int] = dict(shape.requests)

@@ -17,6 +17,7 @@ import numpy as np
 from gangsched.core.filter import static_fit
 from gangsched.core.filter.node_resources_fit import room
 from gangsched.core.permit import missing
+from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.reservations.heads import Head
 from gangsched.core.reservations.timeline import Floats, Timeline
 from gangsched.core.reserve import Ledger
@@ -129,9 +130,10 @@ def _asks(head: Head, empty: Ledger) -> list[_Ask]:
         counts.append(of_gang)
         total += of_gang
 
+    attempt = PlacementAttempt(head.group, empty)
     nodes = {}
     for shape in total:
-        nodes[shape] = usable(shape, head.group, empty) > 0
+        nodes[shape] = usable(shape, attempt) > 0
 
     by_topology = any(gang.constraints.topology for gang in head.group.gangs)
     all_needed = all(missing(gang, 0) == len(gang.pending) for gang in head.gangs)
@@ -245,7 +247,7 @@ class HeadDomains:
         """The domains of a head. None if totals decide, not all pods require a domain, or more than
         room matters.
         """
-        demand = Demand.of(head.group, head.gangs, ledger)
+        demand = Demand.of(head.gangs, PlacementAttempt(head.group, ledger))
         domains = Domains.required(head.group, ledger.table)
         if domains is None or domains.outer is not domains.level or not head.group.strict:
             return None
@@ -263,7 +265,7 @@ class HeadDomains:
         if home is not None:
             allowed = np.arange(size) == home
 
-        of_empty = Demand.of(head.group, head.gangs, empty)
+        of_empty = Demand.of(head.gangs, PlacementAttempt(head.group, empty))
         return cls(demand, domains, allowed, of_empty.room > 0)
 
     def first(

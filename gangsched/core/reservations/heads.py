@@ -21,6 +21,7 @@ from gangsched.core.devices.emptied import emptied
 from gangsched.core.group_rules import rules_key
 from gangsched.core.homes import healed_at_home
 from gangsched.core.permit import missing
+from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.reserve import Ledger
 from gangsched.core.rounds import run_round
 from gangsched.core.scopes import usable
@@ -480,8 +481,9 @@ def _smaller(head: Head) -> Iterator[Head]:
 
 def _is_too_large(gang: Gang, group: Group, empty: Ledger) -> bool:
     """Whether room on empty nodes does not add up for a gang by itself."""
+    attempt = PlacementAttempt(group, empty)
     counts = Counter(pod.shape for pod in gang.pending)
-    takes = (min(count, int(usable(shape, group, empty).sum())) for shape, count in counts.items())
+    takes = (min(count, int(usable(shape, attempt).sum())) for shape, count in counts.items())
     return sum(takes) < missing(gang, 0)
 
 
@@ -507,7 +509,7 @@ def _in_nodes(head: Head, empty: Ledger) -> tuple[int, int]:
     """
     counts = Counter(pod.shape for pod in _needed_pods(head))
     shape, count = next(iter(counts.items()))
-    takes = usable(shape, head.group, empty)
+    takes = usable(shape, PlacementAttempt(head.group, empty))
 
     most = int(takes.max(initial=0))
     if len(counts) == 1 and most:
@@ -528,20 +530,22 @@ def needs_whole_node(head: Head, empty: Ledger) -> bool:
     the pods do not fit on one node.
     """
     counts = Counter([pod.shape for pod in _needed_pods(head)])
-    alike = *counts.items(), *(rules_key(head.group, shape, empty) for shape in counts)
+    attempt = PlacementAttempt(head.group, empty)
+    alike = *counts.items(), *(rules_key(shape, attempt) for shape in counts)
     return empty.recall(
         (needs_whole_node, alike),
-        lambda: _needs_whole_node(counts, head.group, empty),
+        lambda: _needs_whole_node(counts, attempt),
     )
 
 
-def _needs_whole_node(counts: Mapping[Shape, int], group: Group, empty: Ledger) -> bool:
+def _needs_whole_node(counts: Mapping[Shape, int], attempt: PlacementAttempt) -> bool:
+    empty = attempt.ledger
     total: Counter[str] = Counter()
     largest: dict[str, int] = {}
 
     for shape, count in counts.items():
         name, amount = empty.packed_by(shape)
-        takes = usable(shape, group, empty)
+        takes = usable(shape, attempt)
         offered = empty.allocatable[empty.resources[name]] if name in empty.resources else takes
 
         # Of nodes that it may use: a pool of larger nodes that is closed to it makes no pod small.

@@ -15,6 +15,7 @@ from msgspec import structs
 
 from gangsched.core.group_rules import rules_key
 from gangsched.core.permit import missing
+from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.reservations.heads import needed
 from gangsched.core.reservations.passing import Backfill
 from gangsched.core.reserve import Ledger
@@ -52,13 +53,14 @@ def kept_for(
     if not asks:
         return None
 
+    attempt = PlacementAttempt(group, ledger)
     shapes = {shape for counts, _ in asks for shape, _ in counts}
     key: Hashable = (
         kept_for,
         asks,
-        frozenset((shape, rules_key(group, shape, ledger)) for shape in shapes),
+        frozenset((shape, rules_key(shape, attempt)) for shape in shapes),
     )
-    return ledger.recall(key, lambda: _kept_for(asks, group, backfill, ledger, wall_s=wall_s))
+    return ledger.recall(key, lambda: _kept_for(asks, attempt, backfill, wall_s=wall_s))
 
 
 def _room(shape: Shape, ledger: Ledger) -> int:
@@ -68,18 +70,19 @@ def _room(shape: Shape, ledger: Ledger) -> int:
 
 def _kept_for(
     asks: Sequence[Ask],
-    group: Group,
+    attempt: PlacementAttempt,
     backfill: Backfill,
-    ledger: Ledger,
     *,
     wall_s: float,
 ) -> KeptFor | None:
-    if _enough(asks, group, ledger):
+    if _enough(asks, attempt):
         return None
 
+    group = attempt.group
+
     # Nominations still count: what is promised by preemption no run time opens.
-    with ledger.promises.without_reservations():
-        if not _enough(asks, group, ledger):
+    with attempt.ledger.promises.without_reservations():
+        if not _enough(asks, attempt):
             return None
 
     times_s = backfill.times_s(group)
@@ -88,15 +91,16 @@ def _kept_for(
         ends_in_time = tuple(
             structs.replace(gang, run_time_s=at_s - wall_s) for gang in group.gangs
         )
-        if wall_s < at_s and _enough(asks, structs.replace(group, gangs=ends_in_time), ledger):
+        in_time = attempt.of(structs.replace(group, gangs=ends_in_time))
+        if wall_s < at_s and _enough(asks, in_time):
             return KeptFor(until_s=at_s, run_time_s=at_s - wall_s)
 
     return KeptFor(until_s=times_s[0])
 
 
-def _enough(asks: Sequence[Ask], group: Group, ledger: Ledger) -> bool:
+def _enough(asks: Sequence[Ask], attempt: PlacementAttempt) -> bool:
     for counts, lack in asks:
-        fits = sum(min(count, int(usable(shape, group, ledger).sum())) for shape, count in counts)
+        fits = sum(min(count, int(usable(shape, attempt).sum())) for shape, count in counts)
         if fits < lack:
             return False
 

@@ -19,6 +19,7 @@ import numpy as np
 from msgspec import structs
 
 from gangsched.core.permit import missing
+from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.reservations.head_sums import HeadDomains, HeadSums
 from gangsched.core.reservations.heads import Head, startable
 from gangsched.core.reservations.timeline import Floats, Timeline
@@ -491,10 +492,11 @@ def _least_prefix(head: Head, order: Ints, empty: Ledger) -> int:
     sizes = np.diff(starts, append=len(order))
     enough = codes[by_domain] >= 0
 
+    attempt = PlacementAttempt(head.group, empty)
     for gang in head.gangs:
         fits = np.zeros(len(order), dtype=np.int64)
         for shape, count in Counter(pod.shape for pod in gang.pending).items():
-            room = usable(shape, head.group, empty)[order]
+            room = usable(shape, attempt)[order]
             if required is None or required.outer is not None or empty.accelerated(shape):
                 sums = np.cumsum(room[by_domain])
                 before_each = np.concatenate(([0], sums))[starts]
@@ -511,9 +513,10 @@ def _least_prefix(head: Head, order: Ints, empty: Ledger) -> int:
 
 def _suitable(head: Head, empty: Ledger) -> Bools:
     """Nodes that take a pod of the head when nothing else runs on them."""
+    attempt = PlacementAttempt(head.group, empty)
     suitable = ~empty.table.everywhere()
     for shape in dict.fromkeys(pod.shape for gang in head.gangs for pod in gang.pending):
-        suitable |= usable(shape, head.group, empty) > 0
+        suitable |= usable(shape, attempt) > 0
 
     return suitable
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from gangsched.core.filter import narrow
 from gangsched.core.permit import missing
+from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import Scope
 from gangsched.core.scopes import usable
@@ -67,45 +68,44 @@ class Demand:
     in total.
     """
 
-    group: Group
     gangs: Sequence[Gang]
-    ledger: Ledger
+    attempt: PlacementAttempt
     items: tuple[Item, ...]
     needs: tuple[int, ...]
     slices: Slices | None = None
 
-    @classmethod
-    def of(
-        cls,
-        group: Group,
-        gangs: Sequence[Gang],
-        ledger: Ledger,
-    ) -> Demand:
-        """The demand of the pending members that the gangs need."""
-        if group.apart or is_sliced(gangs):
-            lacks = [missing(gang, 0) for gang in gangs]
-            return _sliced(group, gangs, ledger, lacks)
+    @property
+    def group(self) -> Group:
+        """The group of the gangs."""
+        return self.attempt.group
 
-        of_all = cls.of_all(group, gangs, ledger)
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger on which they are to be placed."""
+        return self.attempt.ledger
+
+    @classmethod
+    def of(cls, gangs: Sequence[Gang], attempt: PlacementAttempt) -> Demand:
+        """The demand of the pending members that the gangs need."""
+        if attempt.group.apart or is_sliced(gangs):
+            lacks = [missing(gang, 0) for gang in gangs]
+            return _sliced(gangs, attempt, lacks)
+
+        of_all = cls.of_all(gangs, attempt)
         minimum = of_all.minimum()
         # Members whose affinity makes several parts are slices: the packing then keeps the parts
         # apart (decision 0065).
         return _parted(minimum) or minimum
 
     @classmethod
-    def of_all(
-        cls,
-        group: Group,
-        gangs: Sequence[Gang],
-        ledger: Ledger,
-    ) -> Demand:
+    def of_all(cls, gangs: Sequence[Gang], attempt: PlacementAttempt) -> Demand:
         """The demand of all pending members of the gangs, needed or not."""
         needs = tuple(len(gang.pending) for gang in gangs)
-        if group.apart or is_sliced(gangs):
-            return _sliced(group, gangs, ledger, needs)
+        if attempt.group.apart or is_sliced(gangs):
+            return _sliced(gangs, attempt, needs)
 
-        items = tuple(items_of(gangs, ledger))
-        return cls(group, gangs, ledger, items, needs)
+        items = tuple(items_of(gangs, attempt.ledger))
+        return cls(gangs, attempt, items, needs)
 
     def minimum(self) -> Demand:
         """The part of the demand that the minimums need; the demand itself if they need all
@@ -117,7 +117,7 @@ class Demand:
         if self.slices is None:
             return replace(self, needs=needs)
 
-        return Demand.of(self.group, self.gangs, self.ledger)
+        return Demand.of(self.gangs, self.attempt)
 
     @cached_property
     def is_exact(self) -> bool:
@@ -205,7 +205,7 @@ class Demand:
 
         for item in self.items:
             first = item.pods[0]
-            room = usable(item.shape, self.group, ledger)
+            room = usable(item.shape, self.attempt)
 
             for label, code in item.pins:
                 # A mask: members of a slice that runs in part may only join its domain.
@@ -410,7 +410,11 @@ class Demand:
         free = self.free[:, where]
         room = self.room[:, where]
         anywhere = room.any(axis=0)
-        needed = [min(len(item.pods), self.needs[item.gang]) for item in self.items]
+        needed = []
+        for item in self.items:
+            most = self.needs[item.gang]
+            needed.append(min(len(item.pods), most))
+
         rows = []
 
         for row, free_of_row in enumerate(free):
@@ -432,7 +436,8 @@ class Demand:
                     continue
 
                 self.ledger.work.charge(8 + len(asked) + free_of_row.size // 50)
-                takes_any = np.logical_or.reduce([room[number] > 0 for number in asked])
+                takes = [room[number] > 0 for number in asked]
+                takes_any = np.logical_or.reduce(takes)
                 units = np.where(takes_any, free_of_row // divisor, 0)
                 rows.append(AskedRow(units, asked))
 
@@ -486,7 +491,7 @@ def _parted(demand: Demand) -> Demand | None:
 
     no_units = (None,) * len(gangs)
     items, slices = kinds.finished(no_units, is_nested=is_nested)
-    return Demand(demand.group, gangs, ledger, items, demand.needs, slices)
+    return Demand(gangs, demand.attempt, items, demand.needs, slices)
 
 
 def _like(demand: Demand) -> dict[Shape, Shape]:
@@ -524,9 +529,8 @@ def needed_units(gang: Gang, lack: int, ledger: Ledger) -> NeededUnits:
 
 
 def _sliced(
-    group: Group,
     gangs: Sequence[Gang],
-    ledger: Ledger,
+    attempt: PlacementAttempt,
     lacks: Sequence[int],
 ) -> Demand:
     """The demand of gangs of which some have slices, each of which lacks so many members; once for
@@ -534,19 +538,20 @@ def _sliced(
     """
     # By id: the demand keeps its gangs alive.
     gang_ids = map(id, gangs)
-    key = ("sliced", group.apart, *gang_ids, *lacks)
-    demand: Demand = ledger.recall(key, lambda: _collected(group, gangs, ledger, lacks))
+    key = ("sliced", attempt.group.apart, *gang_ids, *lacks)
+    demand: Demand = attempt.ledger.recall(key, lambda: _collected(gangs, attempt, lacks))
 
     # A demand of its own, because its room is that of this scope.
-    return replace(demand, group=group)
+    return replace(demand, attempt=attempt)
 
 
 def _collected(
-    group: Group,
     gangs: Sequence[Gang],
-    ledger: Ledger,
+    attempt: PlacementAttempt,
     lacks: Sequence[int],
 ) -> Demand:
+    group = attempt.group
+    ledger = attempt.ledger
     number_of = {gang.id: number for number, gang in enumerate(gangs)}
     entries = _entries(group, gangs, ledger, lacks)
 
@@ -592,7 +597,7 @@ def _collected(
             kinds.add_units(need, wanted)
 
     items, slices = kinds.finished(tuple(units_of), is_nested=is_nested)
-    return Demand(group, gangs, ledger, items, tuple(needs), slices)
+    return Demand(gangs, attempt, items, tuple(needs), slices)
 
 
 def _entries(

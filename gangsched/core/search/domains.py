@@ -17,6 +17,7 @@ import numpy as np
 from msgspec import structs
 
 from gangsched.core.group_rules import rules_key
+from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.preferences import node_penalty
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import EVERYWHERE, Scope
@@ -465,7 +466,8 @@ def fits(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> bool | None:
     """Whether a required domain holds the pods that the gangs need (see `Required.fits`). None if
     unknown, or if no domain is required.
     """
-    required = Required.of(group, Demand.of_all(group, gangs, ledger))
+    attempt = PlacementAttempt(group, ledger)
+    required = Required.of(group, Demand.of_all(gangs, attempt))
     if required is None:
         return None
 
@@ -512,7 +514,7 @@ def takes_at_best(
     if group.apart or any(gang.bound or gang.held for gang in group.gangs):
         return None
 
-    demand = Demand.of_all(group, gangs, totals).minimum()
+    demand = Demand.of_all(gangs, PlacementAttempt(group, totals)).minimum()
     domains = Domains.required(group, totals.table, totals)
     if domains is None or not domains.level.size or len(demand.items) > MAX_SHAPES:
         return None
@@ -527,7 +529,7 @@ def takes_at_best(
         domains.level.keys,
         demand.needs,
         tuple((item.shape, len(item.pods)) for item in demand.items),
-        tuple(rules_key(group, item.shape, totals) for item in demand.items),
+        tuple(rules_key(item.shape, demand.attempt) for item in demand.items),
     )
 
     def best() -> WhenEmpty | None:
@@ -585,7 +587,7 @@ def best_domains(group: Group, ledger: Ledger, number: int = 10) -> list[DomainR
 
     required = None
     if gangs:
-        required = Required.of(group, Demand.of_all(group, gangs, ledger))
+        required = Required.of(group, Demand.of_all(gangs, PlacementAttempt(group, ledger)))
 
     if required is None:
         return []

@@ -22,6 +22,7 @@ import numpy as np
 
 from gangsched.core.filter import narrow
 from gangsched.core.permit import missing
+from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import usable
 from gangsched.core.search.demand import Demand
@@ -33,7 +34,7 @@ from gangsched.core.search.packing import Packing
 from gangsched.core.search.slices import Slice
 from gangsched.core.topology import level
 from gangsched.core.work import OutOfWork
-from gangsched.model.gang import Gang, Group, Placement
+from gangsched.model.gang import Gang, Placement
 from gangsched.model.objects import Pod, Shape
 
 # Less than half of a plan's work: the groups behind this one are planned as well.
@@ -61,14 +62,13 @@ TRIALS = 200
 PODS = 256
 """Members needed, beyond which only other orders are tried."""
 
-PlaceRun: TypeAlias = Callable[[Sequence[Pod], Group, Ledger], list[Placement]]
+PlaceRun: TypeAlias = Callable[[Sequence[Pod], PlacementAttempt], list[Placement]]
 Found: TypeAlias = dict[str, list[Placement]]
 
 
 def find(
-    group: Group,
     gangs: Sequence[Gang],
-    ledger: Ledger,
+    attempt: PlacementAttempt,
     place_run: PlaceRun,
     *,
     whole: bool = False,
@@ -81,7 +81,8 @@ def find(
     limit finds nothing in any plan. Raises OutOfWork if the plan has less work left than that
     limit, and it does not suffice.
     """
-    demand = Demand.of(group, gangs, ledger)
+    ledger = attempt.ledger
+    demand = Demand.of(gangs, attempt)
     kinds = {(item.shape, item.pinned, item.devices) for item in demand.items}
     if (
         demand.slices is None
@@ -95,7 +96,7 @@ def find(
     if (
         whole
         and demand.is_exact
-        and (demand.slices is not None or any(required_keys(group, ledger)))
+        and (demand.slices is not None or any(required_keys(attempt.group, ledger)))
     ):
         packing = _packing(demand, inf)
         if packing is not None:
@@ -172,7 +173,7 @@ def _by_order(demand: Demand, place_run: PlaceRun) -> Found | None:
             gang = demand.gangs[item.gang]
             lack = demand.needs[item.gang] - len(placements[gang.id])
             if lack > 0:
-                placements[gang.id] += place_run(item.pods[:lack], demand.group, ledger)
+                placements[gang.id] += place_run(item.pods[:lack], demand.attempt)
 
         if all(
             len(placements[gang.id]) >= need
@@ -236,7 +237,7 @@ def _by_trial(demand: Demand) -> Found | None:
             return _have_devices(ledger)
 
         item, pod = pods[number]
-        room = narrow(pod, usable(pod.shape, demand.group, ledger), ledger.occupancy)
+        room = narrow(pod, usable(pod.shape, demand.attempt), ledger.occupancy)
 
         # Equal pods take their nodes in order.
         alike = is_own and number + 1 < len(pods) and pods[number + 1][0] is item
@@ -353,9 +354,8 @@ def reserved(demand: Demand, packing: Packing | None) -> Found | None:
 
 
 def find_slices(
-    group: Group,
     gangs: Sequence[Gang],
-    ledger: Ledger,
+    attempt: PlacementAttempt,
     place_run: PlaceRun,
     *,
     everything: bool = False,
@@ -366,7 +366,8 @@ def find_slices(
 
     An exact search makes at most `most` choices. Raises OutOfWork; the next plan then continues.
     """
-    demand = (Demand.of_all if everything else Demand.of)(group, gangs, ledger)
+    ledger = attempt.ledger
+    demand = (Demand.of_all if everything else Demand.of)(gangs, attempt)
     if not any(demand.needs):  # the minimum is there, or 0: members come by themselves
         return {gang.id: [] for gang in gangs}
     if is_hopeless(demand):
@@ -397,14 +398,14 @@ def _one_by_one(demand: Demand, place_run: PlaceRun) -> Found | None:
     """
     assert demand.slices is not None
     ledger = demand.ledger
-    table = demand.ledger.table
+    attempt = demand.attempt
     placements: Found = {gang.id: [] for gang in demand.gangs}
     whose = {pod.uid: gang.id for gang in demand.gangs for pod in gang.pending}
 
     needs = [missing(gang, 0) for gang in demand.gangs] if demand.group.apart else demand.needs
     for gang, own, need in zip(demand.gangs, demand.slices.units, needs, strict=True):
         if own is None:
-            placed = place_run(gang.pending, demand.group, ledger)
+            placed = place_run(gang.pending, attempt)
             # A member above the minimum must not cost a sibling its minimum (decision 0080).
             for surplus in placed[need:]:
                 ledger.release(surplus.pod, surplus.node)
@@ -416,12 +417,12 @@ def _one_by_one(demand: Demand, place_run: PlaceRun) -> Found | None:
         number = 0
 
         for unit, count in own.fixed:
-            with ledger.within(unit.within(ledger.scope, table)):
-                of_unit = (
-                    place_run(unit.alone[:count], demand.group, ledger)
-                    if unit.whole is None
-                    else _whole(unit.whole, demand.group, ledger, place_run)
-                )
+            in_unit = attempt.within(unit.within(attempt.scope, ledger.table))
+            of_unit = (
+                place_run(unit.alone[:count], in_unit)
+                if unit.whole is None
+                else _whole(unit.whole, in_unit, place_run)
+            )
 
             placed += of_unit
             if len(of_unit) < count:
@@ -431,7 +432,7 @@ def _one_by_one(demand: Demand, place_run: PlaceRun) -> Found | None:
             if number == own.number:
                 break
 
-            of_slice = _whole(slice_, demand.group, ledger, place_run)
+            of_slice = _whole(slice_, attempt, place_run)
             if of_slice:
                 placed += of_slice
                 number += 1
@@ -447,15 +448,15 @@ def _one_by_one(demand: Demand, place_run: PlaceRun) -> Found | None:
 
 def _whole(
     slice_: Slice,
-    group: Group,
-    ledger: Ledger,
+    attempt: PlacementAttempt,
     place_run: PlaceRun,
 ) -> list[Placement]:
     """The places of all members of a slice, reserved; none if no domain takes them."""
+    ledger = attempt.ledger
+    scope = attempt.scope
     inside = level((slice_.key,), ledger.table)
-    scope = ledger.scope
     counts = Counter(pod.shape for pod in slice_.pods)
-    rooms = {shape: inside.sums(usable(shape, group, ledger)) for shape in counts}
+    rooms = {shape: inside.sums(usable(shape, attempt)) for shape in counts}
     enough = [rooms[shape] >= count for shape, count in counts.items()]
     domains = np.flatnonzero(np.logical_and.reduce(enough))
 
@@ -464,10 +465,11 @@ def _whole(
     tightest = np.argsort(least[domains], kind="stable")
     for domain in domains[tightest].tolist():
         checkpoint = ledger.checkpoint()
-        with ledger.within(scope.narrowed(inside.mask(domain), inside.name(domain))):
-            placed = place_run(slice_.own, group, ledger) if slice_.own else []
-            for part in slice_.parts:
-                placed += _whole(part, group, ledger, place_run)
+        narrowed = scope.narrowed(inside.mask(domain), inside.name(domain))
+        in_domain = attempt.within(narrowed)
+        placed = place_run(slice_.own, in_domain) if slice_.own else []
+        for part in slice_.parts:
+            placed += _whole(part, in_domain, place_run)
 
         if len(placed) == len(slice_.pods):
             return placed

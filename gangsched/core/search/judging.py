@@ -241,12 +241,11 @@ def _key(
     if not level.size or demand.by_terms or _is_of_one_plan(demand):
         return None
 
-    ledger = demand.ledger
     items = []
     closed = []
     for item in demand.items:
         items.append((item.gang, item.shape, len(item.pods), item.pins, item.home))
-        closed.append(rules_key(demand.group, item.shape, ledger))
+        closed.append(rules_key(item.shape, demand.attempt))
 
     parts = None
     if demand.slices is not None:
@@ -260,9 +259,7 @@ def _is_of_one_plan(demand: Demand) -> bool:
     """Whether the demand depends on what differs from plan to plan and is not part of the key:
     promises, scopes and devices.
     """
-    ledger = demand.ledger
-    scope = ledger.scope
-    if ledger.promises or scope.accelerated is not None or scope.others is not None:
+    if demand.ledger.promises or demand.attempt.scope.is_limited:
         return True
 
     return any(item.devices is not None for item in demand.items)

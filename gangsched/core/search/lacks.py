@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gangsched.core.limits import by_importance, limits
+from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import eligible, usable
 from gangsched.core.search.demand import Demand
@@ -31,7 +32,8 @@ from gangsched.model.verdict_facts import (
 
 
 def slices_lack(
-    group: Group, gangs: Sequence[Gang], ledger: Ledger
+    gangs: Sequence[Gang],
+    attempt: PlacementAttempt,
 ) -> tuple[Gang, SliceLack | None]:
     """The first gang whose slices cannot be placed, and the amounts that they lack."""
     sliced = []
@@ -39,7 +41,7 @@ def slices_lack(
         if gang.constraints.slices and gang.pending:
             sliced.append((index, gang))
 
-    slices = Demand.of(group, gangs, ledger).slices
+    slices = Demand.of(gangs, attempt).slices
     if not sliced or slices is None:
         return next(gang for gang in gangs if gang.pending), None
 
@@ -47,7 +49,7 @@ def slices_lack(
         needed = slices.units[index]
         assert needed is not None
 
-        lack = _first_lack(needed, group, ledger)
+        lack = _first_lack(needed, attempt)
         if lack is not None:
             return gang, lack
 
@@ -57,22 +59,22 @@ def slices_lack(
     return first, SlicesScattered(tuple(levels))
 
 
-def _first_lack(needed: NeededUnits, group: Group, ledger: Ledger) -> SliceLack | None:
+def _first_lack(needed: NeededUnits, attempt: PlacementAttempt) -> SliceLack | None:
     """What the needed units of a gang lack: begun slices first, then those of which any will do."""
     for unit, number in needed.fixed:
         if unit.whole is None:
-            lack = _of_unit(unit, number, group, ledger)
+            lack = _of_unit(unit, number, attempt)
             if lack is not None:
                 return lack
 
     if needed.of:
-        lack = _of_slices(needed.of, needed.number, group, ledger)
+        lack = _of_slices(needed.of, needed.number, attempt)
         if lack is not None:
             return lack
 
     for unit, _ in needed.fixed:
         if unit.whole is not None:
-            lack = _of_slices([unit.whole], 1, group, ledger)
+            lack = _of_slices([unit.whole], 1, attempt)
             if lack is not None:
                 return lack
 
@@ -83,18 +85,19 @@ def slice_when_empty(gang: Gang, group: Group, totals: Ledger) -> WhenEmpty | No
     """How many pods of a slice the largest domain would hold if it were empty; None if it would
     hold a whole slice.
     """
+    attempt = PlacementAttempt(group, totals)
     for unit in units(gang, gang.pending, totals.table):
         if unit.whole is None:
             continue
 
         # One is enough: on the empty cluster, whole slices of one size fit everywhere or nowhere.
-        holds, copies = _by_domain(unit.whole, group, totals)
+        holds, copies = _by_domain(unit.whole, attempt)
         if copies.any() or not copies.size:
             return None
 
         best = int(np.argmax(holds))
         domains = level((unit.whole.key,), totals.table)
-        names = _limits(unit.whole, domains.mask(best), group, totals)
+        names = _limits(unit.whole, domains.mask(best), attempt)
         return WhenEmpty(domains.name(best), int(holds[best]), names)
 
     return None
@@ -103,20 +106,19 @@ def slice_when_empty(gang: Gang, group: Group, totals: Ledger) -> WhenEmpty | No
 def _limits(
     slice_: Slice,
     inside: Bools,
-    group: Group,
-    totals: Ledger,
+    attempt: PlacementAttempt,
 ) -> tuple[str, ...]:
     """The resources that keep more pods of a slice off the nodes of a domain."""
     names: dict[str, None] = {}
     shapes = Counter(pod.shape for pod in slice_.pods)
 
     for shape, count in shapes.items():
-        fits = usable(shape, group, totals)
+        fits = usable(shape, attempt)
         room = int(fits[inside].sum())
         if room >= count:
             continue
 
-        of_shape = limits(shape, group, room, totals, inside)
+        of_shape = limits(shape, attempt, room, inside)
         if not of_shape:
             return ()
 
@@ -154,13 +156,7 @@ def limits_inside(
         if fitting[item.gang] >= needs[item.gang]:
             continue
 
-        of_item = limits(
-            item.shape,
-            demand.group,
-            room,
-            demand.ledger,
-            inside,
-        )
+        of_item = limits(item.shape, demand.attempt, room, inside)
         if not of_item:
             return ()
 
@@ -188,7 +184,7 @@ def _limits_together(
     open_nodes = np.zeros(inside.shape, dtype=np.bool_)
     for number in kept:
         item = demand.items[number]
-        open_nodes |= eligible(item.shape, demand.group, demand.ledger)
+        open_nodes |= eligible(item.shape, demand.attempt)
         for name, amount in item.shape.requests:
             asked.setdefault(name, []).append((amount, len(item.pods)))
 
@@ -223,16 +219,16 @@ def _is_more_than(free: Ints, asked: Sequence[tuple[int, int]]) -> bool:
 def _of_unit(
     unit: Unit,
     number: int,
-    group: Group,
-    ledger: Ledger,
+    attempt: PlacementAttempt,
 ) -> SliceLack | None:
     """Amounts that the waiting members of a running slice lack."""
+    ledger = attempt.ledger
     mask = unit.mask(ledger.table)
     room = 0
 
     shapes = Counter(pod.shape for pod in unit.alone)
     for shape, count in shapes.items():
-        fits = usable(shape, group, ledger)[mask]
+        fits = usable(shape, attempt)[mask]
         room += min(count, int(fits.sum()))
 
     key, code = unit.pins[-1]
@@ -246,17 +242,16 @@ def _of_unit(
 def _of_slices(
     slices: Sequence[Slice],
     number: int,
-    group: Group,
-    ledger: Ledger,
+    attempt: PlacementAttempt,
 ) -> SliceLack | None:
     first = slices[0]
     size = len(slices[0].pods)
 
-    inside = level((first.key,), ledger.table)
+    inside = level((first.key,), attempt.ledger.table)
     if not inside.size:
         return NoNodeHas(shown_label(first.key))
 
-    holds, copies = _by_domain(first, group, ledger)
+    holds, copies = _by_domain(first, attempt)
     # Sums of room by shape: pods of different shapes may need the same room.
     is_mixed = len({pod.shape for pod in first.pods}) > 1
     if not copies.any():
@@ -287,21 +282,21 @@ def _of_slices(
         return None
 
     number_of_parts = number * len(first.parts)
-    return _of_slices(first.parts, number_of_parts, group, ledger)
+    return _of_slices(first.parts, number_of_parts, attempt)
 
 
-def _by_domain(slice_: Slice, group: Group, ledger: Ledger) -> tuple[Ints, Ints]:
+def _by_domain(slice_: Slice, attempt: PlacementAttempt) -> tuple[Ints, Ints]:
     """By domain of its level how many pods of one slice it takes, and how many such slices, by
     sums.
     """
-    inside = level((slice_.key,), ledger.table)
+    inside = level((slice_.key,), attempt.ledger.table)
     holds = np.zeros(inside.size, dtype=np.int64)
 
     # A quarter of the maximum, since these are summed over domains.
     copies = np.full(inside.size, np.iinfo(np.int64).max // 4, dtype=np.int64)
     shapes = Counter(pod.shape for pod in slice_.pods)
     for shape, count in shapes.items():
-        room = inside.sums(usable(shape, group, ledger))
+        room = inside.sums(usable(shape, attempt))
         holds += np.minimum(room, count)
         copies = np.minimum(copies, room // count)
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import Scope
 from gangsched.core.search.candidate import ANYWHERE, ScopeCandidate
@@ -30,8 +31,10 @@ plan.
 """
 
 
-def candidates(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Iterator[ScopeCandidate]:
+def candidates(gangs: Sequence[Gang], attempt: PlacementAttempt) -> Iterator[ScopeCandidate]:
     """Yield candidates for the pending members of `gangs`, best first, until one succeeds."""
+    group = attempt.group
+    ledger = attempt.ledger
     must = any(required_keys(group, ledger))
     may = not group.apart and _may_prefer(group, ledger)
     if not must and not may:
@@ -39,7 +42,7 @@ def candidates(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Iterator[
         return
 
     begun = ledger.work.used
-    present = Demand.of_all(group, gangs, ledger)
+    present = Demand.of_all(gangs, attempt)
 
     required = Required.of(group, present) if must else None
     if may and (required is None or required.enough.any()):

@@ -20,6 +20,7 @@ import msgspec
 
 from gangsched.api.timestamps import format_timestamp
 from gangsched.core.diagnosis import shortage
+from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Rank, Refusal
 from gangsched.model.resources import format_quantity
@@ -394,8 +395,9 @@ class GangStore:
         group = self._state.registry.group(self._state.registry.group_of[gang_id], moment_s)
         ledger, totals = self._ledger()
 
+        attempt = PlacementAttempt(group, ledger)
         for shape, waiting in list(shapes.items())[:SHAPES]:
-            scarcest = shortage(shape, group, ledger, totals).scarcest
+            scarcest = shortage(shape, attempt, totals).scarcest
             if scarcest.takes < waiting:
                 name = scarcest.resource
                 missing = (waiting - scarcest.takes) * scarcest.asked

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from gangsched.core.diagnosis import shortage
 from gangsched.core.filter import static_fit
+from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import PLAIN, Gang, namespace_of
 from gangsched.model.objects import Shape
@@ -96,7 +97,7 @@ def _scarcest(reviewer: Reviewer, tried: Tried, shape: Shape) -> Amounts:
     policy = reviewer.policy
     now = Ledger(tried.snapshot, policy=policy)
     empty = Ledger(tried.snapshot, empty=True, policy=policy)
-    return shortage(shape, tried.group, now, empty).scarcest
+    return shortage(shape, PlacementAttempt(tried.group, now), empty).scarcest
 
 
 def _eligible(tried: Tried, shape: Shape) -> frozenset[str]:

@@ -18,6 +18,7 @@ from msgspec import structs
 
 from gangsched.core.diagnosis import shortage
 from gangsched.core.filter import static_fit
+from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.reserve import Ledger
 from gangsched.model.objects import Pod, Shape, Taint, Toleration
 from gangsched.model.resources import format_quantity
@@ -82,12 +83,9 @@ def _freeing(reviewer: Reviewer, tried: Tried) -> str:
     ((shape, number),) = shapes.items()
     policy = reviewer.policy
     ledger = Ledger(tried.snapshot, policy=policy)
-    scarcest = shortage(
-        shape,
-        tried.group,
-        ledger,
-        Ledger(tried.snapshot, empty=True, policy=policy),
-    ).scarcest
+    empty = Ledger(tried.snapshot, empty=True, policy=policy)
+    attempt = PlacementAttempt(tried.group, ledger)
+    scarcest = shortage(shape, attempt, empty).scarcest
 
     missing = min(number, gang.min_member) - scarcest.takes
     if missing <= 0 or scarcest.never:

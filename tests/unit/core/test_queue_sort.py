@@ -8,6 +8,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from gangsched.core.cycle import Limits, plan
+from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.queue_sort import group_key, in_member_order, in_turns, passing_key
 from gangsched.core.reserve import Ledger
 from gangsched.core.search.demand import Demand
@@ -146,7 +147,8 @@ def test_what_the_administrator_calls_an_accelerator_counts_as_one() -> None:
         world.settle()
         assert world.state.registry.view("ns/g").pending[0].name == first
         view = world.state.registry.view("ns/g")
-        demand = Demand.of(group(view), [view], Ledger(world.state.snapshot(), policy=each))
+        ledger = Ledger(world.state.snapshot(), policy=each)
+        demand = Demand.of([view], PlacementAttempt(group(view), ledger))
         assert demand.items[0].pods[0].name == first
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from bench.completeness import cases, exhaustive, sound
 from gangsched.core.cycle import Limits, plan
+from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.reserve import Ledger
 from gangsched.core.rounds import place_run
 from gangsched.core.search.find import STEPS, WORK, find
@@ -174,7 +175,7 @@ def test_ledger_is_exact_after_a_search(found: bool) -> None:
     nodes, group = crossing() if found else hard(6, 12, SEED)
     ledger = builders.ledger(nodes)
     before = ledger.free.copy()
-    assert (find(group, group.gangs, ledger, place_run) is not None) is found
+    assert (find(group.gangs, PlacementAttempt(group, ledger), place_run) is not None) is found
     taken = sum(dict(pod.shape.requests)["cpu"] for pod in group.gangs[0].pending) if found else 0
     assert int((before - ledger.free)[ledger.resources["cpu"]].sum()) == taken
     for pod in group.gangs[0].pending:
@@ -193,7 +194,7 @@ def test_work_is_bounded(nodes: int) -> None:
     """A hard case that does not fit costs a bounded number of steps, whatever its size."""
     made, group = hard(6, nodes, SEED)
     ledger = builders.ledger(made)
-    assert find(group, group.gangs, ledger, place_run, whole=True) is None
+    assert find(group.gangs, PlacementAttempt(group, ledger), place_run, whole=True) is None
     assert STEPS < ledger.work.used < WORK + STEP
 
 
@@ -203,16 +204,15 @@ def test_how_much_work_is_left_does_not_decide_who_fits(seed: int) -> None:
     not fit then.
     """
     made, group = crossing() if seed == 0 else hard(2 + seed % 2, 3, seed)
-    fits = find(group, group.gangs, builders.ledger(made), place_run) is not None
+    fits = find(group.gangs, PlacementAttempt(group, builders.ledger(made)), place_run) is not None
     unknown = 0
     for left in range(50, 4_500, 50):
         ledger = builders.ledger(made)
         before = ledger.free.copy()
         try:
             with ledger.work.at_most(left):
-                assert (find(group, group.gangs, ledger, place_run) is not None) is fits, (
-                    f"{left} units were left"
-                )
+                found = find(group.gangs, PlacementAttempt(group, ledger), place_run)
+                assert (found is not None) is fits, f"{left} units were left"
         except OutOfWork:
             assert np.array_equal(before, ledger.free)
             unknown += 1
@@ -232,7 +232,7 @@ def test_arithmetic_ends_hopeless_cases() -> None:
             builders.node("m", cpu_milli=2999, memory_bytes=99, gpus=0),
         ]
     )
-    assert find(builders.group(gang), [gang], ledger, place_run) is None
+    assert find([gang], PlacementAttempt(builders.group(gang), ledger), place_run) is None
     assert ledger.work.used < 1_000
 
 
@@ -256,5 +256,5 @@ def test_one_shape_needs_no_search() -> None:
         "ns/g", builders.pods("p", builders.shape(cpu_milli=3000, gpus=0), 3)
     )
     ledger = builders.ledger([builders.node("n", cpu_milli=8000, gpus=0)])
-    assert find(builders.group(gang), [gang], ledger, place_run) is None
+    assert find([gang], PlacementAttempt(builders.group(gang), ledger), place_run) is None
     assert ledger.work.used == UNITS_AN_ITEM  # to see that they are of one kind

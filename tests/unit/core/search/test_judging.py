@@ -72,7 +72,8 @@ def test_what_is_kept_says_what_sums_say_now() -> None:
         now = snapshot_of(first, free.copy())
         ledger = Ledger(now)
         for each in rng.choices(groups, k=4):
-            racks, demand = level((RACK,), ledger.table), Demand.of(each, each.gangs, ledger)
+            racks = level((RACK,), ledger.table)
+            demand = Demand.of(each.gangs, PlacementAttempt(each, ledger))
             enough, holds = judging.judge(demand, racks)
             fresh = judging.sums(demand, racks, range(len(demand.items)))
             assert (holds.tolist(), enough.tolist()) == (

@@ -10,13 +10,15 @@ import pytest
 from msgspec import structs
 
 from gangsched.core.cycle import plan
+from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.reserve import Ledger
+from gangsched.core.rounds import run_round
 from gangsched.core.search.preferred import candidates
 from gangsched.model.gang import Gang, Mode
 from gangsched.model.gpu_policy import GpuPolicy, PlacementConstraints
 from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import Node, NodeSelectorTerm, PreferredTerm, Shape
-from gangsched.model.plan import Verdict
+from gangsched.model.plan import RoundOutcome, Verdict
 from gangsched.model.reasons import Reason
 from gangsched.sentences import say
 from tests import builders
@@ -304,11 +306,9 @@ def test_attempts_leave_no_trace() -> None:
     assert len(where(verdict)) == 6
     ledger = builders.ledger(nodes)
     refused = gang(builders.shape(cpu_milli=1, gpus=5), 7)
-    for candidate in candidates(builders.group(refused), [refused], ledger):
-        with ledger.within(candidate.scope):
-            pass
+    _, round_ = run_round(builders.group(refused), [refused], ledger)
+    assert round_.outcome is RoundOutcome.REFUSED
     assert np.array_equal(ledger.free, builders.ledger(nodes).free)
-    assert ledger.scope.accelerated is None
 
 
 def test_a_gang_without_wishes_or_accelerators_is_tried_once() -> None:
@@ -316,7 +316,8 @@ def test_a_gang_without_wishes_or_accelerators_is_tried_once() -> None:
     nodes = [node("a", rack="r0", product="x"), node("b", rack="r1", product="y")]
     ledger: Ledger = builders.ledger(nodes)
     for wanted in (gang(CPU_ONLY, 5), gang(ONE, 8)):
-        assert len(list(candidates(builders.group(wanted), [wanted], ledger))) == 1
+        attempt = PlacementAttempt(builders.group(wanted), ledger)
+        assert len(list(candidates([wanted], attempt))) == 1
 
 
 def test_a_group_without_levels_is_packed_over_all_zones() -> None:
