@@ -30,6 +30,11 @@ MOST_WORK_ON_TERMS = 8_000
 have any number of terms about all pods: these would else be more work than any plan may do, and no
 pod would ever be placed.
 """
+MOST_WORK_ON_A_COUNT = 6_000
+"""Work that is charged for the first count of a question. It reads all pods, of which a cluster may
+have a hundred thousand (70 ms, once): that would be more than a plan may do, however often it is
+tried, and no pod with a new selector would ever be placed.
+"""
 
 Alike: TypeAlias = tuple[str, frozenset[tuple[str, str]]]
 """The namespace and the labels of a pod."""
@@ -382,7 +387,8 @@ class PodCounts:
         asked.
         """
         nodes, pods = self._cache.stale(question, self._pods_by_node)
-        return 20 + len(self.table) // 120 + nodes // 4 + pods * question.cost
+        reading = nodes // 4 + pods * question.cost
+        return 20 + len(self.table) // 120 + min(reading, MOST_WORK_ON_A_COUNT)
 
     def _start(
         self,

@@ -10,7 +10,7 @@ from msgspec import structs
 from gangsched.core.filter import existing_terms
 from gangsched.core.filter.existing_terms import MOST_QUESTIONS
 from gangsched.core.preferences import pod_penalty
-from gangsched.model.inter_pod import PodTerm, Requirement, WeightedPodTerm
+from gangsched.model.inter_pod import HostPort, PodTerm, Requirement, Spread, WeightedPodTerm
 from gangsched.model.objects import Pod
 from tests.builders import node, running
 from tests.unit.core.filter.asking import (
@@ -230,3 +230,31 @@ def test_many_preferences_are_weighed_together(monkeypatch: pytest.MonkeyPatch) 
 
     assert penalties[0] == penalties[1]
     assert len(set(penalties[0])) > 1
+
+
+def test_a_new_question_about_all_pods_is_less_than_a_plan_may_do() -> None:
+    """In a cluster of 15,000 pods a pod with several selectors of its own is placed."""
+    nodes = [node(f"n{number}", cpu_milli=10**6, pods=8_000) for number in range(2)]
+    world = World(*nodes)
+    there = tied("there", namespace="other")
+    world.create(
+        [
+            structs.replace(
+                running(there, f"n{number % 2}"),
+                uid=f"{number}",
+                name=f"{number}",
+                scheduler_name="other",
+            )
+            for number in range(15_000)
+        ]
+    )
+    terms = tuple(PodTerm(HOSTNAME, app(f"a{number}", "web")) for number in range(3))
+    spread = (Spread(topology_key=HOSTNAME, max_skew=1, selector=app("web")),)
+    ports = (HostPort("TCP", 80),)
+    pods = [
+        tied(f"web{number}", "web", anti_affinity=terms, spread=spread, ports=ports)
+        for number in range(2)
+    ]
+    world.create(pods)
+    world.settle()
+    assert {world.bound().get(pod.name) for pod in pods} == {"n0", "n1"}
