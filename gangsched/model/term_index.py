@@ -128,9 +128,9 @@ class TermBook:
 
         entries = dict(self._shown.entries)
         for place in self._places:
-            found = self._entries[place]
-            if found:
-                entries[place] = tuple(found.values())
+            there = self._entries[place]
+            if there:
+                entries[place] = tuple(there.values())
             else:
                 entries.pop(place, None)
                 del self._entries[place]
