@@ -203,7 +203,7 @@ def test_ends_of_many_pods_are_looked_at_in_turns_before_a_plan(
         looked_at.append(0)
         bench.loop.inbox(Applied(replace(running_pods[0], labels={"app": f"{len(looked_at)}"})))
 
-    assert max(looked_at) == most
+    assert max(looked_at) <= most
     assert sum(looked_at) >= len(running_pods) - most
 
 

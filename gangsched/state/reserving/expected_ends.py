@@ -38,6 +38,8 @@ EARLY_S = 1.0
 """A pod that goes, or is to go, so much earlier than was expected is news for those who wait for
 its room.
 """
+PODS_A_NODE = 2
+"""To look at a node takes as long as to look at so many pods."""
 CLOCK_STEP_S = 60.0
 """A wall clock that goes back by more than this was wrong, and so were ends that it made pass."""
 
@@ -130,10 +132,10 @@ class ExpectedEnds:
         return self._passes_s + self._late_s
 
     def exceeds(self, pods: int, wall_s: float) -> bool:
-        """Whether more pods than that are on nodes which the next `occupants` looks at again."""
+        """Whether the next `occupants` looks again at more pods; a node counts as some."""
         number = 0
         for name in self._outdated(wall_s):
-            number += len(self._cluster.residents(name))
+            number += PODS_A_NODE + len(self._cluster.residents(name))
             if number > pods:
                 return True
 
@@ -145,7 +147,7 @@ class ExpectedEnds:
         number = 0
         for name in self._outdated(wall_s):
             looked_at.append(name)
-            number += len(self._cluster.residents(name))
+            number += PODS_A_NODE + len(self._cluster.residents(name))
             if number >= pods:
                 break
 

@@ -12,7 +12,7 @@ from gangsched.api import keys
 from gangsched.api.gang_spec import GangDefaults
 from gangsched.model.objects import Pod
 from gangsched.model.protocol import Applied, Gone, Replaced
-from gangsched.state.reserving.expected_ends import ExpectedEnds
+from gangsched.state.reserving.expected_ends import PODS_A_NODE, ExpectedEnds
 from gangsched.state.rule_set import Rules
 from tests.builders import members, node, pod, pod_group
 from tests.world import World
@@ -208,14 +208,15 @@ def test_nodes_are_looked_at_in_parts_with_the_same_result() -> None:
     ends = ends_of(world)
     hour_s = 3_600.0
     for at_s, first_s in ((WALL_S, hour_s), (WALL_S + hour_s, hour_s)):
-        left = 12
-        while ends.exceeds(4, at_s):
+        of_a_node = PODS_A_NODE + 2
+        left = 6 * of_a_node
+        while ends.exceeds(of_a_node, at_s):
             assert ends.exceeds(left - 1, at_s)
             assert not ends.exceeds(left, at_s)
-            ends.catch_up(4, at_s)
-            left -= 4
+            ends.catch_up(of_a_node, at_s)
+            left -= of_a_node
 
-        assert left == 4
+        assert left == of_a_node
         second_s = WALL_S + 2 * hour_s - at_s
         expected = {f"{name}1": first_s for name in "abcdef"}
         expected |= {f"{name}2": second_s for name in "abcdef"}
