@@ -14,7 +14,7 @@ from itertools import chain
 from math import inf
 
 from gangsched.api.keys import PARENT
-from gangsched.model.gang import namespace_of
+from gangsched.model.gang import TREE, namespace_of
 from gangsched.state.companions import ALONE, Companions
 from gangsched.state.gangs import GangRecord
 from gangsched.state.namespace_turns import NamespaceTurns
@@ -30,6 +30,11 @@ after.
 UNITS_A_COMPANION = 4
 """Further cost of each gang that is decided with one that changed: all of them are grouped anew,
 once however many of them have changed. The parents of 20 trees of 100 gangs took one turn 129 ms.
+"""
+UNITS_A_COMPANION_IN_A_TREE = 16
+"""The same in a tree, of which also what its minimum needs is found, and which is then planned and
+told as a whole: with 45 trees of four levels edited 200 times a second, a turn took 25 ms with a
+quarter of this and 8 ms with it, and a pod of another namespace waited twice as long.
 """
 
 
@@ -157,7 +162,9 @@ class ChangedGangs:
         name = self._companions.name(gang_id)
         if name != ALONE and name not in counted:
             counted.add(name)
-            units += UNITS_A_COMPANION * self._companions.number(name)
+            is_tree = name.startswith(TREE)
+            each_takes = UNITS_A_COMPANION_IN_A_TREE if is_tree else UNITS_A_COMPANION
+            units += each_takes * self._companions.number(name)
 
         return units
 

@@ -6,19 +6,24 @@ import pytest
 from msgspec.structs import replace
 
 from gangsched.api.gang_spec import GangDefaults
-from gangsched.api.keys import PARENT
-from gangsched.loop import MESSAGES_PER_TURN
+from gangsched.api.keys import MIN_CHILDREN, PARENT
+from gangsched.loop import MESSAGES_PER_TURN, READ_PER_TURN
 from gangsched.model.gang import Gang
 from gangsched.model.objects import ClaimUse
 from gangsched.model.protocol import Applied, Replaced
 from gangsched.model.storage import Claim, CsiNode, StorageClass, Volume
-from gangsched.state.changed_gangs import UNITS_A_GANG, UNITS_IN_A_TREE, ChangedGangs
+from gangsched.state.changed_gangs import (
+    UNITS_A_COMPANION_IN_A_TREE,
+    UNITS_A_GANG,
+    UNITS_IN_A_TREE,
+    ChangedGangs,
+)
 from gangsched.state.companions import Companions
 from gangsched.state.gangs import GangRecord
 from gangsched.state.members import Member, State
 from gangsched.state.parents import Parents
 from gangsched.state.podgroup_names import PodGroupNames
-from tests.builders import gang, members, node, pod, pod_group
+from tests.builders import gang, gang_metadata, members, node, pod, pod_group
 from tests.sizes import of_size
 from tests.unit.test_loop import Bench
 
@@ -169,3 +174,31 @@ def test_a_claim_of_many_pods_delays_the_pod_of_another_namespace_by_few_turns()
         assert turns <= 4, turns
 
     assert bench.state.registry.is_behind
+
+
+def test_a_turn_reads_few_trees_whoever_edits_the_parents_of_all() -> None:
+    """Each gang of a tree that is grouped anew counts what it takes until its tree is told."""
+    trees, children = 12, 30
+    bench = Bench()
+    bench.loop.inbox(Applied(node("a")))
+    for number in range(trees * children):
+        stated = gang_metadata(f"g{number}", min_member=1, parent=f"top{number // children}")
+        bench.loop.inbox(Applied(pod(f"p{number}", namespace="many", gang_metadata=stated)))
+    while bench.loop.turn() or bench.state.registry.is_behind:
+        pass
+
+    registry = bench.state.registry
+    before = {group_id: group.generation for group_id, group in registry.groups.items()}
+    for tree in range(trees):
+        least = ((MIN_CHILDREN[0], "2"),)
+        parent = pod_group(f"top{tree}", None, namespace="many", gang_metadata=least)
+        bench.loop.inbox(Applied(parent))
+
+    bench.loop.turn()
+    read = [
+        group.id
+        for group in registry.groups.values()
+        if len(group.gangs) > 1 and group.generation != before[group.id]
+    ]
+    most = READ_PER_TURN // (children * UNITS_A_COMPANION_IN_A_TREE) + 1
+    assert 0 < len(read) <= most < trees
