@@ -623,7 +623,8 @@ class SchedulingState:
 
         self.preemptions.holding_back.look(now_s)
         if plan.reservations is not None:
-            self.reservations.take(plan.reservations, now_s)
+            opened = self.reservations.take(plan.reservations, now_s)
+            self.preemptions.nominations.opened(opened)
             self.reports.reserved(
                 plan.reservations,
                 now_s=now_s,

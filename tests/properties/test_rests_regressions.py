@@ -552,3 +552,24 @@ def test_a_nominated_node_that_grows_has_room_at_once() -> None:
     assert world.pods[high.uid].node_name == ""
     world.add_nodes(node("a", 12))
     assert world.advance(1).bound()["high"] == "a"
+
+
+def test_a_nominated_pod_starts_when_a_reservation_leaves_its_node() -> None:
+    """V11, H8, Q3: an older gang that grows has a reservation there, until one of its own members
+    is to end elsewhere; for others nothing is free there, since the room is promised to the pod.
+    """
+    limits = ReservationLimits(reservations=1, fence_after_s=0.0, small_head_after_s=0.0)
+    rules = replace(RULES, reservations=limits)
+    world = World(*(node(name, 8) for name in "ab"), rules=rules, preempts=True)
+    world.create(running(pod("low", gpus=4, priority=-1, grace_s=1), "b"))
+    world.create(pod("high", gpus=8, priority=100, namespace="other"))
+    world.declare(pod_group("grown", 1))
+    grown = world.create(members("grown", 2, gpus=8, pod_group=True, priority=100))
+    world.advance(4)
+    assert world.bound() == {"grown-0": "a"}
+
+    world.leaving[grown[0].uid] = world.now_s + 300
+    leaving = world.pods[grown[0].uid]
+    world.update(leaving, deleting=True, deletion_s=world.wall_s() + 300)
+    world.advance(1)
+    assert world.bound()["high"] == "b"

@@ -159,6 +159,12 @@ class Nominations:
         """
         self.promised.follow()
 
+    def opened(self, nodes: Set[str]) -> None:
+        """Reservations leave more room on these nodes. Nobody who is nominated there is woken for
+        it, since that room is promised.
+        """
+        self.promised.look_at(nodes)
+
     def waits(self, group: GroupRecord) -> bool:
         """Whether changes of the group need no plan, because the same pods still wait for room."""
         record = self._of_group.get(group.id)

@@ -135,6 +135,10 @@ class Promised:
         """Record that promises or leaving pods have changed."""
         self._room = (None, None)
 
+    def look_at(self, nodes: Set[str]) -> None:
+        """Check the nominations that rest on these nodes again."""
+        self._moved |= nodes
+
     def victims(self) -> Set[str]:
         """Uids of all victims, a live view."""
         return self._victims.keys()

@@ -558,8 +558,10 @@ class StandingReservations:
             skip=self.heads.__contains__,
         )
 
-    def take(self, answer: Reservations, now_s: float) -> None:
-        """Record the reservations of a plan."""
+    def take(self, answer: Reservations, now_s: float) -> set[str]:
+        """Record the reservations of a plan; returns the nodes on which they leave more than
+        before.
+        """
         before = self.standing
         former = self.heads
         # The same tuple if nothing changed, as in most plans: what was found beside it stays valid.
@@ -598,6 +600,8 @@ class StandingReservations:
         if not is_same:
             self._look_behind(before)
 
+        return freed_nodes
+
     def stand(self, reservations: tuple[Reserved, ...]) -> None:
         """Only these stand from now on."""
         self.standing = reservations
@@ -634,11 +638,11 @@ class StandingReservations:
         """
         for group_id in overtaking(before, self.standing):
             group = self._registry.groups.get(group_id)
-            if (
-                group is not None
-                and group.verdict is not None
-                and group.verdict.kept_for is not None
-            ):
+            if group is None or group.verdict is None:
+                continue
+
+            # Of who is nominated a verdict says where, and not what keeps it off meanwhile.
+            if group.verdict.kept_for is not None or group.nomination is not None:
                 self._queue.activate(group_id, QueueCause.RESERVATIONS_CHANGED)
 
     def _rank_of(self, group_id: str, now_s: float) -> tuple[Any, ...]:
