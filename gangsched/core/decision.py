@@ -29,7 +29,7 @@ from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import Scope
-from gangsched.core.search.domains import in_domains, pinned, required_keys, takes_at_best
+from gangsched.core.search.domains import in_domains, outside, pinned, required_keys, takes_at_best
 from gangsched.core.search.lacks import slice_when_empty
 from gangsched.core.work import OutOfWork
 from gangsched.model.fault import AtWork
@@ -288,8 +288,8 @@ def _with_first(gang: Gang, group: Group) -> Gang:
 
 
 def _end_holds(group: Group, ledger: Ledger, *, now_s: float) -> Verdict | None:
-    """Release holds that timed out (T2), lost their node (R3) or are a Strict group's (I5, T1);
-    None without any.
+    """Release holds that timed out (T2), lost their node (R3) or its domain, or are a Strict
+    group's (I5, T1); None without any.
 
     The state marks the pods of a group that timed out; any other group is looked at again in the
     next plan.
@@ -310,6 +310,7 @@ def _end_holds(group: Group, ledger: Ledger, *, now_s: float) -> Verdict | None:
         if not ledger.fits_still(placement.pod, placement.node):
             lost.append(placement)
 
+    lost += [placement for placement in outside(group, ledger.table) if placement not in lost]
     if lost:
         nodes = sorted({placement.node for placement in lost})
         return _released(group, tuple(lost), ledger, findings.holds_lost(nodes))

@@ -8,7 +8,7 @@ one member does not fit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -30,11 +30,12 @@ from gangsched.core.search.packing import Packing
 from gangsched.core.search.slices import is_sliced, pinned_to
 from gangsched.core.search.terms import required_by_terms
 from gangsched.core.topology import TopologyLevel, level
-from gangsched.model.gang import Gang, Group
+from gangsched.model.gang import Gang, Group, Placement
 from gangsched.model.gpu_policy import NO_CONSTRAINTS, PRODUCT_LABEL
 from gangsched.model.objects import Pod
 from gangsched.model.plan import Need
 from gangsched.model.snapshot import Bools, Ints, NodeTable
+from gangsched.model.tree import required_levels
 from gangsched.model.verdict_facts import DomainsShort, WhenEmpty
 
 # A gang in racks took 0.7 ms to refuse and was charged 347 units: plans of 72 such gangs took 55
@@ -210,6 +211,55 @@ def member_nodes(group: Group, table: NodeTable) -> Ints:
         for gang in group.gangs
         for name in (*gang.nodes, *(placement.node for placement in gang.held))
     ]
+    return _indices(names, table)
+
+
+def outside(group: Group, table: NodeTable) -> list[Placement]:
+    """The room that members hold or keep on nodes which are no longer in a domain that a part of
+    the group requires, because labels changed: a domain in which members of that part run or, if
+    none does, the one with most of its room.
+    """
+    gangs = {gang.id: gang for gang in group.gangs}
+    if not any(gang.held or gang.kept for gang in gangs.values()):
+        return []
+
+    def of_gang(gang_id: str) -> tuple[str, ...]:
+        return gangs[gang_id].constraints.topology
+
+    lost: list[Placement] = []
+    for labels, inside in required_levels(group.root, of_gang):
+        if labels:
+            members = [gangs[gang_id] for gang_id in inside if gang_id in gangs]
+            lost += _outside(level(labels, table), members, table)
+
+    return lost
+
+
+def _outside(domains: TopologyLevel, gangs: Sequence[Gang], table: NodeTable) -> list[Placement]:
+    """The room of these gangs outside of their domain of one level."""
+    room: list[Placement] = []
+    running: set[str] = set()
+    for gang in gangs:
+        room += gang.held
+        room += gang.kept
+        running.update(gang.nodes)
+
+    there = [placement for placement in room if placement.node in table.index]
+    homes = {*domains.of(_indices(running, table)).tolist()}
+    if not homes:
+        most = domains.common(_indices([placement.node for placement in there], table))
+        homes = {most} - {None}
+
+    lost = []
+    for placement in there:
+        if domains.codes[table.index[placement.node]] not in homes:
+            lost.append(placement)
+
+    return lost
+
+
+def _indices(names: Iterable[str], table: NodeTable) -> Ints:
+    """The known ones of these nodes."""
     return np.array([table.index[name] for name in names if name in table.index], dtype=np.int64)
 
 

@@ -12,6 +12,7 @@ from gangsched.core.cycle import plan
 from gangsched.core.decision import decide
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Gang, Group, MatchPolicy, Mode
+from gangsched.model.gpu_policy import PlacementConstraints
 from gangsched.model.objects import Node, Pod
 from gangsched.model.plan import RoundOutcome, Verdict
 from gangsched.model.reasons import Reason
@@ -199,6 +200,43 @@ def test_hold_on_a_vanished_or_forbidden_node_is_given_back() -> None:
     assert set(verdict.releases) == {pods[1].uid, pods[2].uid}
     shrunk = decided(group(ours, clock_started_s=0.0), [node("a", 3), node("b", 4), node("c", 4)])
     assert shrunk.releases == (pods[0].uid,)
+
+
+@pytest.mark.parametrize(
+    ("racks", "fields", "lost"),
+    [
+        ({"a": "r1", "b": "r1"}, {}, ["c"]),
+        ({"a": "r1", "b": "r1", "c": "r2"}, {}, ["c"]),
+        ({"a": "r1", "b": "r1", "c": "r2", "d": "r2"}, {"bound": 1, "nodes": ("d",)}, ["a", "b"]),
+        ({"a": "r1", "b": "r1", "c": "r1"}, {}, []),
+        ({}, {}, ["a", "b", "c"]),
+    ],
+)
+def test_holds_that_labels_have_moved_out_of_the_required_rack_are_given_back(
+    racks: dict[str, str], fields: dict[str, Any], lost: list[str]
+) -> None:
+    """R3: the rest starts in one rack, that of the members that run or, if none does, the one with
+    most of what is held. Held room in another one went into a start that was never bound (fuzz
+    seed 922658 of rests).
+    """
+    pods = [pod(f"g{n}", gpus=4) for n in range(4)]
+    ours = gang(
+        "ns/g",
+        pods[3:],
+        4,
+        mode=Mode.NON_STRICT,
+        held=holds(pods[:3], "a", "b", "c"),
+        constraints=PlacementConstraints(topology=("rack",)),
+        **fields,
+    )
+    nodes = []
+    for name in "abcd":
+        labels = {"rack": racks[name]} if name in racks else {}
+        nodes.append(node(name, 8, labels=labels))
+
+    verdict = decided(group(ours, clock_started_s=0.0), nodes)
+    on = dict(zip("abc", pods, strict=False))
+    assert set(verdict.releases) == {on[name].uid for name in lost}
 
 
 @pytest.mark.parametrize(
