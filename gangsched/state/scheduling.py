@@ -237,7 +237,7 @@ class SchedulingState:
         self.orders = orders
         self.reports.pause(orders.paused, now_s)
         self.registry.set_aside(orders.set_aside)
-        self.reservations.forbid(orders.unreserved)
+        self.reservations.forbid(orders.unreserved, now_s)
         self.preemptions.pause(orders.no_preemption)
 
     def _answer(self, answer: Outcome | ClaimsWritten, now_s: float) -> tuple[RecordEvent, ...]:

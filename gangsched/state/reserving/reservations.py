@@ -137,7 +137,7 @@ class StandingReservations:
         """Whether a plan within a second computes the group's reservation again, or ends it."""
         return group_id in self._later or group_id in self._now
 
-    def forbid(self, gang_ids: frozenset[str]) -> None:
+    def forbid(self, gang_ids: frozenset[str], now_s: float) -> None:
         """Reserve nothing for the groups of these gangs; the next plan ends what is reserved for
         them.
         """
@@ -155,7 +155,8 @@ class StandingReservations:
             for record in groups
             if not self._is_forbidden(record) and _why_not(record) == ORDERED
         ]
-        self._make_eligible(record for record in allowed if record.ineligible is not None)
+        excluded = [record for record in allowed if record.ineligible is not None]
+        self._make_eligible(excluded, now_s)
 
         for group in groups:
             self._forget(group)
@@ -419,7 +420,7 @@ class StandingReservations:
             self._overhead = snapshot.overhead
             self._later |= self.heads
 
-        self._make_eligible(self._ineligible.over(snapshot, now_s, wall_s))
+        self._make_eligible(self._ineligible.over(snapshot, now_s, wall_s), now_s)
         for group_id in self._over.take_due(wall_s):
             self._forget(self._registry.groups[group_id])
 
@@ -503,9 +504,15 @@ class StandingReservations:
         ]:
             self._forget(group)
 
-    def _make_eligible(self, groups: Iterable[GroupRecord]) -> None:
+    def _make_eligible(self, groups: Iterable[GroupRecord], now_s: float) -> None:
         """Let these groups be heads again, because the cause that excluded them is over."""
         for group in groups:
+            # No plan decides about a group of which nothing waits, nor finds a head in it: one that
+            # was entitled would call for plans without end.
+            if not self._registry.group(group.id, now_s).waits:
+                self._ineligible.remove(group)
+                continue
+
             assert group.head is not None
             self._ineligible.end(group)
             self.waiting.put(group, *group.head, EntitlementCause.ALLOWED)

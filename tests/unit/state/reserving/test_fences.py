@@ -171,6 +171,26 @@ def test_a_fence_ends_with_its_age() -> None:
     assert [group for group, *_ in standing(there)] == ["ns/g"]
 
 
+def test_nothing_is_planned_for_a_gang_of_which_nothing_waits_when_it_may_have_a_fence_again() -> (
+    None
+):
+    """H6: its pods are being deleted, and finalizers keep them. Entitled to a reservation, it
+    called for plans without end, none of which could decide about it (fuzz seed 923559 of rests).
+    """
+    there, _ = fenced(fence_age_s=100.0)
+    there.advance(99)
+    assert why_not(there) is NotEntitled.FENCE_OVER
+    for waiting in [member for member in there.pods.values() if member.name.startswith("g-")]:
+        there.leaving[waiting.uid] = there.now_s + 600
+        there.update(waiting, deleting=True, deletion_s=there.wall_s() + 600)
+
+    there.advance(10)
+    before = len(there.plans)
+    there.advance(60)
+    assert standing(there) == []
+    assert len(there.plans) - before <= 2
+
+
 def test_a_fence_that_ended_while_the_clock_was_ahead_delays_the_next_no_longer() -> None:
     """H6: an hour later by a clock that is set back then is 20 s later all the same."""
     there, _ = fenced(fence_age_s=100.0)
