@@ -119,6 +119,33 @@ class Holds:
 
         return snapshot.with_room_of((placement.pod, placement.node) for placement in held)
 
+    def without_lower(
+        self,
+        snapshot: Snapshot,
+        priority: int,
+        now_s: float,
+    ) -> Snapshot:
+        """The cluster as the next in line sees it: without unbound members of lower priority, which
+        yield their room to it (D1).
+
+        Not without the holds of its equals: they yield to nobody who holds nothing, and all who
+        wait would be woken for room that stays taken.
+        """
+        yielding: list[Placement] = []
+        for record in self._holding | self._unbound:
+            group = self._registry.group(record.id, now_s)
+            if group.priority >= priority:
+                continue
+
+            for gang in group.gangs:
+                yielding += gang.held
+                yielding += gang.unbound
+
+        if not yielding:
+            return snapshot
+
+        return snapshot.with_room_of((placement.pod, placement.node) for placement in yielding)
+
     def look(
         self,
         freed: set[str],

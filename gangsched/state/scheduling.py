@@ -9,8 +9,8 @@ Time is an argument, in monotonic seconds.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 
 from msgspec import structs
 
@@ -413,7 +413,7 @@ class SchedulingState:
 
         # After new room was offered to the first in line: those behind get what is left.
         if self.queue.passed:
-            self.queue.wake_behind(self._open_room(), heads)
+            self.queue.wake_behind(self._open_to(now_s), heads)
 
         moved = self.cluster.take_moved()
         self.coming.look(moved)
@@ -461,6 +461,25 @@ class SchedulingState:
         """
         highest = self.members.highest_waiting
         return self.cluster.without_promised(highest if highest is not None else 0, of)
+
+    def _open_to(self, now_s: float) -> Callable[[str], Snapshot]:
+        """The open room as the next in line for it sees it.
+
+        Those of lower priority may have been asked before, with other needs, and have taken it;
+        they yield (D1).
+        """
+        open_room = self._open_room()
+        lowest = self.members.lowest_priority
+
+        @cache
+        def without_lower(priority: int) -> Snapshot:
+            # Mostly, and then thousands that wait for claims are not looked through.
+            if lowest is None or priority <= lowest:
+                return open_room
+
+            return self.holds.without_lower(open_room, priority, now_s)
+
+        return lambda group_id: without_lower(self.registry.group(group_id, now_s).priority)
 
     def ready(self, now_s: float) -> tuple[Group, ...]:
         """Groups to plan now, and all other groups with holds as unchanged; empty if there is

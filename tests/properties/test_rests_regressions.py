@@ -16,8 +16,11 @@ from gangsched.core.reservations.heads import empty_ledger, find_heads, head_of
 from gangsched.core.work import OutOfWork, Work
 from gangsched.model.gang import Placement
 from gangsched.model.inter_pod import InterPodConstraints, PodTerm, Requirement
+from gangsched.model.objects import ClaimUse
 from gangsched.model.preemption import HeldBack, PreemptionSettings, VictimScope
+from gangsched.model.protocol import Applied
 from gangsched.model.reservation import ReservationLimits, Reserved
+from gangsched.model.storage import Claim, StorageClass
 from gangsched.state.cluster import Cluster
 from gangsched.state.group_record import QueueCause
 from gangsched.state.preemption.hold_back_times import HoldingBack
@@ -573,3 +576,32 @@ def test_a_nominated_pod_starts_when_a_reservation_leaves_its_node() -> None:
     world.update(leaving, deleting=True, deletion_s=world.wall_s() + 300)
     world.advance(1)
     assert world.bound()["high"] == "b"
+
+
+@pytest.mark.parametrize("takes", ["holds", "waits for its claim"])
+def test_the_next_in_line_gets_room_that_a_lower_priority_took_before_its_turn(takes: str) -> None:
+    """Q3, D1: the first in line cannot use the freed room, and in the same plan those of lower
+    priority take it, who need something else.
+    """
+    world = World(node("a", 8), node("b", 6), rules=RULES)
+    world.controller = False
+    for name, provisioner in (("nowhere", "kubernetes.io/no-provisioner"), ("late", "csi.test")):
+        claim = Claim(namespace="ns", name=name, uid=name, storage_class=name, resource_version="5")
+        world.say(Applied(StorageClass(name=name, provisioner=provisioner, waits=True)))
+        world.say(Applied(claim))
+
+    leaves = pod("leaves", gpus=8, scheduler_name="other")
+    stays = pod("stays", gpus=6, scheduler_name="other")
+    world.create(running(leaves, "a"), running(stays, "b"))
+    world.create(members("first", 1, gpus=8, priority=5, claims=(ClaimUse("nowhere"),)))
+    world.advance(1)
+    world.create(members("next", 1, gpus=8, priority=5, creation_s=200))
+    if takes == "holds":
+        world.create(members("low", 2, gpus=6, mode="NonStrict"))
+    else:
+        world.create(members("low", 1, gpus=6, claims=(ClaimUse("late"),)))
+    world.settle()
+
+    world.delete(leaves)
+    world.settle()
+    assert world.bound() == {"next-0": "a", "stays": "b"}

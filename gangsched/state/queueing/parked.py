@@ -135,6 +135,31 @@ class _Waiting:
         """The first group in queue order."""
         return min(entries[0] for entries in self.by_kind.values())
 
+    @property
+    def first_behind(self) -> str | None:
+        """The first group behind the one that was tried last; None if all had their turn."""
+        firsts: list[Entry] = []
+        for entries in self.by_kind.values():
+            place = self._place_behind(entries)
+            firsts += entries[place : place + 1]
+
+        if not firsts:
+            return None
+
+        _, group = min(firsts)
+        return group
+
+    def _place_behind(self, entries: list[Entry]) -> int:
+        """Where those begin that are behind the one that was tried last."""
+        if self.tried is None:
+            return 0
+
+        place = bisect_left(entries, self.tried)
+        is_there = entries[place : place + 1] == [self.tried]
+
+        # If it is gone, those behind begin where it would be.
+        return place + is_there
+
     def next(
         self,
         rooms: int,
@@ -151,13 +176,7 @@ class _Waiting:
         """
         heap = []
         for number, (kind, entries) in enumerate(self.by_kind.items()):
-            place = 0
-            if self.tried is not None:
-                place = bisect_left(entries, self.tried)
-
-            # Behind the one that was tried; before the place where it would be if it is gone.
-            place += entries[place : place + 1] == [self.tried]
-
+            place = self._place_behind(entries)
             is_enough = not kind.required or kind.counts[self.room] <= rooms
             if place < len(entries) and is_enough and (fit := most(kind)):
                 heap.append((entries[place], number, place, kind, fit))
@@ -463,11 +482,15 @@ class Parked:
     def behind(
         self,
         rooms: set[NeededRoom],
-        snapshot: Snapshot,
+        open_to: Callable[[str], Snapshot],
         *,
         heads: Set[str] = frozenset(),
     ) -> set[str]:
-        """The next groups to wake of rooms whose earlier groups were woken and decided."""
+        """The next groups to wake of rooms whose earlier groups were woken and decided.
+
+        `open_to` is the cluster with the room that a group may use, from which those of lower
+        priority may have taken some since.
+        """
         woken: set[str] = set()
         for each in (
             needed_room
@@ -476,7 +499,12 @@ class Parked:
         ):
             waiting = self._by_room[each]
             waiting.batch *= 2
-            woken |= self._wake(waiting, snapshot, heads)
+            first = waiting.first_behind
+
+            if first is None:
+                waiting.freed = set()  # all had their turn
+            else:
+                woken |= self._wake(waiting, open_to(first), heads)
 
         return woken
 

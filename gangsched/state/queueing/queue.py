@@ -280,14 +280,19 @@ class Queue:
         for group in self.parked.next_to_wake(snapshot):
             self.activate(group, QueueCause.ROOM_FREED)
 
-    def wake_behind(self, snapshot: Snapshot, heads: Set[str] = frozenset()) -> None:
+    def wake_behind(
+        self,
+        open_to: Callable[[str], Snapshot],
+        heads: Set[str] = frozenset(),
+    ) -> None:
         """Activate the groups behind groups that were woken up and decided since the last call.
 
+        `open_to` is the cluster with the room that a group may use.
         Room that was refused to the decided groups may be reserved for one of the `heads`.
         """
         passed = self.passed
         self.passed = set()
-        for group in self.parked.behind(passed, snapshot, heads=heads):
+        for group in self.parked.behind(passed, open_to, heads=heads):
             self.activate(group, QueueCause.NEXT_IN_LINE)
 
     def rerank(self, rank_of: Callable[[str], Rank]) -> None:

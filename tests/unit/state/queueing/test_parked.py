@@ -261,7 +261,7 @@ def test_those_behind_are_woken_when_the_first_are_refused_again() -> None:
         asked.append(set(woken))
         for group in woken:
             queue.park(group, (Need(SMALL, 4),), rank=(int(group[1:]),))
-        queue.wake_behind(small)
+        queue.wake_behind(lambda _: small)
     assert [len(each) for each in asked] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 489]
     assert len(set.union(*asked)) == 1_000
 
@@ -299,7 +299,7 @@ def test_nobody_is_woken_for_room_that_reservations_keep_from_him() -> None:
         "g9000",
     }
     assert index.tried(GROUPS["first"], kept_from=(1, Stay(10.0))) == [NeededRoom(SMALL)]
-    assert index.behind({NeededRoom(SMALL)}, now) == {"short"}
+    assert index.behind({NeededRoom(SMALL)}, lambda _: now) == {"short"}
     assert "g0" in index.helped(now, {"a"}, pods_changed=False), "more room is another matter"
 
 
@@ -311,7 +311,7 @@ def test_a_head_is_woken_for_room_that_is_kept_for_it() -> None:
     now = snapshot([node("a", 1)])
     assert index.helped(now, {"a"}, pods_changed=False) == {"first"}
     assert index.tried(GROUPS["first"], kept_from=(1, Stay(10.0))) == [NeededRoom(SMALL)]
-    assert index.behind({NeededRoom(SMALL)}, now, heads=frozenset({"head"})) == {"head"}
+    assert index.behind({NeededRoom(SMALL)}, lambda _: now, heads=frozenset({"head"})) == {"head"}
 
 
 def test_without_attendance_groups_are_only_woken() -> None:
@@ -334,7 +334,7 @@ def test_those_behind_sleep_when_the_first_used_the_room() -> None:
     queue.wake(snapshot([node("a", 4)]), {"a"})
     assert queue.ready(0.0) == {"g0"}
     queue.park("g0", ())
-    queue.wake_behind(snapshot([node("a", 0)]))
+    queue.wake_behind(lambda _: snapshot([node("a", 0)]))
     assert queue.ready(0.0) == set()
 
 
@@ -349,7 +349,7 @@ def test_those_behind_are_woken_for_what_the_first_left() -> None:
     free = snapshot([node("a", 4)])
     queue.wake(free, {"a"})
     queue.park("g0", ())
-    queue.wake_behind(free)
+    queue.wake_behind(lambda _: free)
     assert queue.ready(0.0) == {"g1", "g2"}
 
 
@@ -363,7 +363,7 @@ def test_a_woken_group_that_goes_away_passes_the_room_on() -> None:
     free = snapshot([node("a", 4)])
     queue.wake(free, {"a"})
     queue.drop(groups["g0"])
-    queue.wake_behind(free)
+    queue.wake_behind(lambda _: free)
     assert queue.ready(0.0) == {"g1"}
 
 
@@ -475,7 +475,7 @@ def test_who_is_kept_from_room_keeps_from_it_only_those_who_pass_no_more() -> No
     woken: set[str] = set()
     for _ in range(5):
         queue.passed.add(NeededRoom(SMALL))
-        queue.wake_behind(small)
+        queue.wake_behind(lambda _: small)
         woken |= queue.ready(0.0)
     assert woken == {"shorter", "less", "higher", "broken"}
 
