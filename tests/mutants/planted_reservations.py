@@ -210,7 +210,7 @@ def a_reservation_is_kept_for_a_group_that_is_gone(gone: Any) -> Any:
     "H6", "core.reservations.new_reservation:find_fence", f"{RESERVATIONS}/test_new_reservation.py"
 )
 def a_fence_is_chosen_again_in_every_plan(find_fence: Any) -> Any:
-    return lambda *given, kept: find_fence(*given, kept=frozenset())
+    return lambda *given, kept, **others: find_fence(*given, kept=frozenset(), **others)
 
 
 @bug("H5", "core.reservations.new_reservation:_reserve", f"{RESERVATIONS}/test_new_reservation.py")

@@ -4,6 +4,7 @@ end; one test each.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -605,3 +606,60 @@ def test_the_next_in_line_gets_room_that_a_lower_priority_took_before_its_turn(t
     world.delete(leaves)
     world.settle()
     assert world.bound() == {"next-0": "a", "stays": "b"}
+
+
+@pytest.mark.parametrize("ends", [(1_000,), (1_000, 2_000)])
+def test_a_head_whose_start_time_takes_too_much_work_to_find_gets_its_fence(
+    ends: tuple[int, ...],
+) -> None:
+    """H5, H6: each plan ran out of work in the same place, a minute after the last one, for as long
+    as nothing happened: with one end while looking for the nodes of a fence, with two for the time.
+    """
+    rack = "example.com/rack"
+    limits = ReservationLimits(share=1.0, fence_after_s=0.0)
+    world = World(
+        node("a", 8, cpu_milli=16_000, labels={rack: "r"}),
+        node("b", 12, cpu_milli=16_000, labels={rack: "r"}),
+        node("c", 8, cpu_milli=16_000, labels={rack: "r"}),
+        rules=replace(RULES, reservations=limits),
+    )
+    world.create(
+        running(pod("stays-a", gpus=4, cpu_milli=2_000), "a"),
+        running(pod("stays-b", gpus=8, cpu_milli=7_000), "b"),
+    )
+    for run_time_s in ends:
+        ends_then = pod(
+            f"ends-{run_time_s}",
+            gpus=2,
+            cpu_milli=6_000,
+            run_time_metadata=((keys.EXPECTED_RUNTIME, f"{run_time_s}s"),),
+            start_s=world.wall_s(),
+        )
+        world.create(running(ends_then, "a"))
+
+    alone = InterPodConstraints(
+        anti_affinity=(
+            PodTerm(
+                topology_key="kubernetes.io/hostname",
+                selector=(Requirement("app", "In", ("y",)),),
+            ),
+        )
+    )
+    shapes = (
+        shape(8, 1_000),
+        shape(1, 4_000),
+        shape(0, 6_000, inter_pod=alone),
+        shape(0, 12_000),
+        shape(4, 2_000),
+    )
+    waits = members("waits", 5, topology=rack, labels={"app": "y"})
+    world.create(
+        msgspec.structs.replace(each, shape=of) for each, of in zip(waits, shapes, strict=True)
+    )
+    world.advance(70)
+    (reserved,) = world.state.reservations.standing
+    assert (reserved.group, reserved.at_s) == ("ns/waits", math.inf)
+
+    world.plans.clear()
+    world.advance(300)
+    assert len(world.plans) <= 5

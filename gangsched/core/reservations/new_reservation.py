@@ -40,6 +40,10 @@ CLAIM_ROUNDS = 12
 """The same for a head whose pods claim devices, if a time is found: they halve the ends
 11 times.
 """
+TIME_WORK = 6_000
+"""Units with which a search for a time has had its chance."""
+FENCE_WORK = 3_000
+"""Units that the search for a time leaves for a fence, which mostly suffice."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -191,8 +195,11 @@ def _anew(
         # about.
         until_s = until_s if same is None else math.nextafter(old.at_s, 0)
 
-    found = find_time(apart, ledger, empty, others, until_s=until_s) or same
-    if found is None and _may_fence(head, limits, wall_s):
+    may_fence = _may_fence(head, limits, wall_s)
+    has_share = may_fence and _has_share(head, ledger.work)
+    found = _in_time(apart, ledger, empty, others, until_s=until_s, has_share=has_share) or same
+
+    if found is None and may_fence:
         # A fence closes nodes to everybody behind it, and earlier heads were promised theirs.
         reserved = {
             ledger.table.names[node]
@@ -206,9 +213,41 @@ def _anew(
             ledger.table.names[node]
             for node in (old.nodes if old is not None and old.is_fence else ())
         )
-        found = find_fence(apart, ledger, empty, timeline, kept=kept)
+        found = find_fence(apart, ledger, empty, timeline, kept=kept, has_share=has_share)
 
     return found
+
+
+def _has_share(head: Head, work: Work) -> bool:
+    """Whether there is so much work for the head that the next plan would come no further.
+
+    Of devices, that plan goes on with what was found.
+    """
+    return work.left >= TIME_WORK + FENCE_WORK and not head.claims_devices
+
+
+def _in_time(
+    head: Head,
+    ledger: Ledger,
+    empty: Ledger,
+    timeline: Timeline,
+    *,
+    until_s: float,
+    has_share: bool,
+) -> Reservation | None:
+    """As `find_time`, but None also for a head that had its share of the work and whose time is not
+    found with it.
+
+    Otherwise all plans would run out of work in the same place, and never get to its fence.
+    """
+    work = ledger.work
+    if not has_share:
+        return find_time(head, ledger, empty, timeline, until_s=until_s)
+
+    with suppress(OutOfWork), work.at_most(work.left - FENCE_WORK):
+        return find_time(head, ledger, empty, timeline, until_s=until_s)
+
+    return None
 
 
 def _may_fence(head: Head, limits: ReservationLimits, wall_s: float) -> bool:
@@ -417,13 +456,15 @@ def find_fence(
     timeline: Timeline,
     *,
     kept: frozenset[str],
+    has_share: bool = False,
 ) -> Reservation | None:
     """Reserve as many whole nodes as a round on empty nodes would need, and prefer nodes that are
     expected to become empty first (H6).
 
     Order: empty nodes of `kept`, other empty nodes, the other nodes of `kept`, then nodes whose
     longest-running pod started last, then nodes with the fewest accelerators in use. So an occupied
-    node of `kept` is only replaced by a node that has become empty.
+    node of `kept` is only replaced by a node that has become empty. With `has_share`, where these
+    nodes take too much work to find, they are those on which the head starts if all are empty.
     """
     started_s = timeline.longest_started_s()
     # A node without pods has no start, so its longest-running pod started at infinity.
@@ -457,16 +498,37 @@ def find_fence(
         if (fence := _fenced(head, empty, order[:least])) is not None or least >= high:
             return fence
 
-    low = min(high, _first_fitting(least + 1, high + 1, fits_on, empty.work))
-    fence = _fenced(head, empty, order[:low])
-    if fence is not None or low == high:
-        return fence
-
     # All nodes: does any fence of the head exist at all? Only then is a shorter one worth rounds.
     fence = _fenced(head, empty, order)
+    if fence is None:
+        return None
+
+    try:
+        low = min(high, _first_fitting(least + 1, high + 1, fits_on, empty.work))
+        return _shorter(head, empty, order, low) or fence
+    except OutOfWork:
+        if not has_share:
+            raise
+
+    return fence
+
+
+def _shorter(head: Head, empty: Ledger, order: Ints, low: int) -> Reservation | None:
+    """A fence on the first `low` nodes in this order, or on some more; None if few rounds find none
+    on less than all of them.
+    """
+    high = len(order)
+    if low == high:
+        return None
+
+    fence = _fenced(head, empty, order[:low])
+    if fence is not None:
+        return fence
+
+    # It is known that all nodes do.
     for _ in range(ROUNDS - 2):
         middle = (low + high) // 2
-        fewer = None if fence is None else _fenced(head, empty, order[:middle])
+        fewer = _fenced(head, empty, order[:middle])
         if fewer is None:
             low = middle + 1
         else:
