@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from control_plane.api import Api, Object
-from control_plane.applying import apply
+from control_plane.applying import apply, remove_definition
 
 ANYTHING: Object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 COUNT: Object = {"type": "integer", "format": "int32"}
@@ -152,10 +152,8 @@ def install(api: Api, body: Object) -> None:
 
 
 def remove(api: Api, body: Object) -> None:
-    """Delete a definition and all its objects."""
-    api.delete(
-        f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{body['metadata']['name']}"
-    )
+    """Delete a definition and all its objects; it is gone afterwards."""
+    remove_definition(api, body["metadata"]["name"])
 
 
 def provisioning(version: str = "v1") -> Object:

@@ -12,10 +12,9 @@ from typing import Any
 import yaml
 from control_plane import ControlPlane
 from control_plane.api import Api
-from control_plane.applying import apply
+from control_plane.applying import apply, remove_definition
 
 from gangsched.kube.http.client import ApiClient, connect
-from gangsched.kube.http.faults import ApiFault
 from gangsched.kube.ports import Runtime
 from gangsched.kube.read.podgroup_informer import PodGroupInformer
 from gangsched.kube.read.reflector import Reflector
@@ -30,7 +29,6 @@ from gangsched.model.protocol import Applied, Gone, Message, Replaced, Unread
 
 ROOT = Path(__file__).resolve().parents[2]
 PODS = "/api/v1/namespaces/default/pods"
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 X_K8S = "scheduling.x-k8s.io"
 SIGS = "scheduling.sigs.k8s.io"
 
@@ -170,19 +168,8 @@ async def defined(
     try:
         yield
     finally:
-        await delete(client, f"{DEFINITIONS}/{body['metadata']['name']}")
-        await _gone(client, f"{DEFINITIONS}/{body['metadata']['name']}")
+        await asyncio.to_thread(remove_definition, api, body["metadata"]["name"])
         api.close()
-
-
-async def _gone(client: ApiClient, path: str) -> None:
-    async with asyncio.timeout(20):
-        while True:
-            try:
-                await stored(client, path)
-            except ApiFault:
-                return
-            await asyncio.sleep(0.05)
 
 
 def pod_group(api_group: str, name: str, minimum: int) -> dict[str, Any]:

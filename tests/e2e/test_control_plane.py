@@ -18,8 +18,11 @@ from typing import TypeVar
 import pytest
 from control_plane import ControlPlane, ControlPlaneError
 from control_plane.api import Api, ApiError, Object
+from control_plane.applying import DEFINITIONS, apply, remove_definition
 from control_plane.following import Following
 from control_plane.objects import RUN_SECONDS, create_all, node, pod
+
+from tests.e2e import definitions
 
 pytestmark = pytest.mark.e2e
 
@@ -432,3 +435,17 @@ def test_a_pod_that_has_ended_never_runs_again(api: Api) -> None:
             make_bound_pod(api, "after", "news")
             eventually(lambda: phase(api, "after") == "Running", within_s=10)
     assert not revived
+
+
+def test_a_definition_can_be_applied_right_after_it_was_removed(api: Api) -> None:
+    """Its API is served again: what is applied is not the old one, which is about to go."""
+    name = definitions.VOLCANO["metadata"]["name"]
+    seen = set()
+    for _ in range(5):
+        stored = apply(api, definitions.VOLCANO)
+        seen.add(stored["metadata"]["uid"])
+        remove_definition(api, name)
+
+    assert len(seen) == 5
+    with pytest.raises(ApiError, match="not found"):
+        api.get(f"{DEFINITIONS}/{name}")

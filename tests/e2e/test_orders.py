@@ -14,6 +14,7 @@ import pytest
 from control_plane import ControlPlane
 from control_plane import objects as make
 from control_plane.api import Api
+from control_plane.applying import DEFINITIONS, remove_definition
 from control_plane.daemon import Daemon
 from control_plane.following import Following
 from control_plane.pods import nodes_of, refusal
@@ -26,7 +27,6 @@ pytestmark = pytest.mark.e2e
 LEASE = "kubectl -n gangsched-system annotate lease gangsched --overwrite"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/gangsched-system/leases"
 PODS_HERE = "/api/v1/namespaces/default/pods"
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 WITHIN_S = 20.0
 AT_ONCE_S = 5.0
@@ -169,7 +169,7 @@ def test_a_definition_that_is_deleted_and_comes_back_is_logged(
     """Its gangs wait meanwhile, and the log says when its PodGroups are followed again."""
     definition = api.get(f"{DEFINITIONS}/podgroups.scheduling.x-k8s.io")
     with Daemon(plane) as daemon:
-        api.delete(f"{DEFINITIONS}/podgroups.scheduling.x-k8s.io")
+        remove_definition(api, "podgroups.scheduling.x-k8s.io")
         try:
             wait_logged(
                 daemon, "no longer serves PodGroups of scheduling.x-k8s.io: apply crds/ again", 60.0

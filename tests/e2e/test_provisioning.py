@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ssl
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 
 import pytest
 from control_plane import ControlPlane
 from control_plane import objects as make
-from control_plane.api import Api, ApiError, Object
+from control_plane.api import Api, Object
 from control_plane.daemon import ACCOUNT, NAMESPACE, Daemon
 from control_plane.following import Following
 from control_plane.pods import nodes_of, refusal
@@ -24,7 +22,6 @@ pytestmark = pytest.mark.e2e
 CLASS = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
 ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/gangsched-provisioning"
 TEMPLATES = "/api/v1/podtemplates"
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 WITHIN_S = 30.0
 SETTINGS = {
     "GANGSCHED_PROVISIONING": "true",
@@ -47,12 +44,6 @@ def served(api: Api, version: str) -> Iterator[None]:
     yield
     delete_all(api, TEMPLATES)
     definitions.remove(api, body)
-    # Until it is gone, the next test would take it for its own.
-    deadline_s = time.monotonic() + WITHIN_S
-    with suppress(ApiError):
-        while time.monotonic() < deadline_s:
-            api.get(f"{DEFINITIONS}/{body['metadata']['name']}")
-            time.sleep(0.05)
 
 
 def path_of(version: str) -> str:

@@ -1,8 +1,8 @@
 """Apply YAML files as `kubectl apply` does, and the project's own manifests in their order.
 
 Invariant: when a function here returns, what it applied is usable; a CRD is served before anything
-that needs it is sent. Nothing is deleted, and the Deployment is left out: the daemon runs as a
-process.
+that needs it is sent, and one that was removed is gone. The Deployment is left out: the daemon runs
+as a process.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import yaml
 from control_plane.api import APPLY_PATCH, Api, ApiError, Object
 
 ROOT = Path(__file__).resolve().parents[3]
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 FIELD_MANAGER = "gangsched-tools"
 SCHEDULER_NAMES = ("gangsched", "scheduler-plugins-scheduler")
 """What daemons serve beside a control plane if they are not told otherwise."""
@@ -64,6 +65,19 @@ def await_definition(api: Api, definition: Object, *, within_s: float = 30.0) ->
                 if error.status != http.client.NOT_FOUND or time.monotonic() > deadline_s:
                     raise
             time.sleep(0.05)
+
+
+def remove_definition(api: Api, name: str, *, within_s: float = 30.0) -> None:
+    """Delete a CRD and all its objects, and wait until it is gone.
+
+    Who applied it again before that would edit what is about to go, and wait in vain for an API.
+    """
+    path = f"{DEFINITIONS}/{name}"
+    deadline_s = time.monotonic() + within_s
+    while api.delete(path, grace_s=None):
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(f"the definition {name} is still there after {within_s:.0f} s")
+        time.sleep(0.05)
 
 
 def apply_crds(api: Api) -> None:
