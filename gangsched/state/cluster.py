@@ -76,6 +76,7 @@ class Cluster:
         self._pods_changed = False
         self._narrowed = False
         self._touched: set[str] = set()
+        self._on_touched = 0
         self._moved: set[str] = set()
         self._residents: dict[str, dict[str, Pod]] = {}
 
@@ -112,7 +113,10 @@ class Cluster:
         self.served.forget_masks()
 
         if old is None:
+            # pods may have come while it was not there
+            self._touched.discard(node.name)
             self._touch(node.name)
+
             for pod in self.residents(node.name).values():
                 self._count_terms(pod, +1)
 
@@ -169,8 +173,7 @@ class Cluster:
     def drop_node(self, name: str) -> None:
         """Remove a node; its pods are kept until they are deleted."""
         if self._nodes.pop(name, None) is not None:
-            self._touched.add(name)
-            self._moved.add(name)  # who held or promised room there has lost it
+            self._touch(name)  # who held or promised room there has lost it
             self._offers_more.pop(name, None)
 
             for pod in self.residents(name).values():
@@ -378,9 +381,22 @@ class Cluster:
         """
         return self._touched
 
+    @property
+    def on_touched(self) -> int:
+        """At least the number of pods on the touched nodes, kept up with each change: to count them
+        takes 0.3 ms of every turn where there are thousands.
+        """
+        return self._on_touched
+
+    def counted_touched(self, pods: int) -> None:
+        """The touched nodes have so many pods now."""
+        self._on_touched = pods
+
     def take_touched(self, nodes: Iterable[str]) -> None:
         """Of these nodes the changes were seen; some may no longer exist."""
         self._touched.difference_update(nodes)
+        if not self._touched:
+            self._on_touched = 0
 
     def _holds(
         self,
@@ -482,7 +498,13 @@ class Cluster:
         return moved
 
     def _touch(self, node: str) -> None:
-        self._touched.add(node)
+        """The pods of a node changed, by one if it was touched before."""
+        if node in self._touched:
+            self._on_touched += 1
+        else:
+            self._touched.add(node)
+            self._on_touched += len(self.residents(node))
+
         self._moved.add(node)
 
     def _take(

@@ -133,11 +133,21 @@ class ExpectedEnds:
 
     def exceeds(self, pods: int, wall_s: float) -> bool:
         """Whether the next `occupants` looks again at more pods; a node counts as some."""
+        cluster = self._cluster
+        number_of_nodes = len(cluster.touched)
+        has_passed = wall_s >= self.passes_s
+
+        if not has_passed and PODS_A_NODE * number_of_nodes + cluster.on_touched <= pods:
+            return False
+
         number = 0
         for name in self._outdated(wall_s):
-            number += PODS_A_NODE + len(self._cluster.residents(name))
+            number += PODS_A_NODE + len(cluster.residents(name))
             if number > pods:
                 return True
+
+        if not has_passed:
+            cluster.counted_touched(number - PODS_A_NODE * number_of_nodes)
 
         return False
 

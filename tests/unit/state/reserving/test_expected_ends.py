@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from random import Random
 from typing import Any
 
 import msgspec
@@ -222,6 +223,36 @@ def test_nodes_are_looked_at_in_parts_with_the_same_result() -> None:
         expected |= {f"{name}2": second_s for name in "abcdef"}
         assert by_name(ends, at_s) == expected
         assert not ends.exceeds(0, at_s)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_bound_of_pods_on_touched_nodes_is_never_too_low(seed: int) -> None:
+    """Pods and nodes come and go, some are looked at; a turn that trusts the bound does no more."""
+    rng = Random(seed)
+    world = World()
+    cluster = world.state.cluster
+    names = "abc"
+    pods: dict[str, Pod] = {}
+
+    for number in range(300):
+        name = rng.choice(names)
+        match rng.randrange(6):
+            case 0:
+                world.add_nodes(node(name))
+            case 1 if name in cluster.nodes:
+                world.remove_node(name)
+            case 2:
+                cluster.take_touched(rng.sample(sorted(cluster.touched), len(cluster.touched) // 2))
+            case 3 if pods:
+                uid = rng.choice(sorted(pods))
+                world.delete(pods.pop(uid))
+            case _:
+                pod = bound(f"p{number}", "1h", node_name=name)
+                pods[pod.uid] = pod
+                world.create(pod)
+
+        there = cluster.touched & cluster.nodes.keys()
+        assert cluster.on_touched >= sum(len(cluster.residents(name)) for name in there), number
 
 
 def test_the_last_end_of_a_node_is_that_of_its_accelerators() -> None:
