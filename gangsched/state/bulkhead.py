@@ -247,7 +247,8 @@ class Bulkhead:
             self._woke_s = now_s
             self.queue.wake_all()
 
-        for group_id in self._retries.take_due(now_s):
+        # All at once: gangs that were one group are tried as one.
+        for group_id in self._retries.take_due(now_s, most=None):
             group = self.registry.groups.get(group_id)
             if group is None or group.aside is None:
                 continue

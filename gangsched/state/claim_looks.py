@@ -99,7 +99,8 @@ class ClaimLooks:
             if node not in nodes:
                 uids |= dict.fromkeys(self._on_node.of(node))
 
-        for uid in self._times.take_due(now_s):
+        # All of a start together: it is told of the claim that took too long.
+        for uid in self._times.take_due(now_s, most=None):
             uids[uid] = None
 
         # They are ready only if the pod that has the claim allocated was found ready in this look.

@@ -41,10 +41,6 @@ MOVED_AT_A_TIME: Final = 60
 """Pods that one turn assigns again, as those of sub groups (`state.divided_pods`)."""
 JUDGED_AT_A_TIME: Final = 100
 """Owners that one turn judges again because of another object."""
-LOOKED_AT_A_TIME: Final = 500
-"""Owners of whom one turn finds that they are late, or not there: one user may have created
-thousands in one second.
-"""
 NamespaceLabels: TypeAlias = Mapping[str, Mapping[str, str]]
 
 
@@ -553,10 +549,10 @@ class OwnerGangRegister:
 
     def look(self, now_s: float) -> None:
         """Stop to wait for owners that are not found, and report those that are late."""
-        for uid in self._waits.take_due(now_s, LOOKED_AT_A_TIME):
+        for uid in self._waits.take_due(now_s):
             self._judging.add(self._asked[uid].namespace, uid)
 
-        for uid in self._lates.take_due(now_s, LOOKED_AT_A_TIME):
+        for uid in self._lates.take_due(now_s):
             self._look_at_late(self._asked[uid])
 
         self._judge_some(now_s)

@@ -13,6 +13,10 @@ from heapq import heapify, heappop, heappush
 from itertools import islice
 from math import inf
 
+DUE_AT_ONCE = 500
+"""Keys whose time has come that are taken at once: one user may have made thousands in one moment,
+whose time comes in one moment, too. What is left is due at once, so that the next turns take it.
+"""
 SPARE = 100
 JUMP_S = 1.0
 """Shift of the wall clock that is a jump: clocks that are slewed shift by less in the minutes
@@ -66,9 +70,9 @@ class Timers:
         """Remove the time of the key."""
         self._at_s.pop(key, None)
 
-    def take_due(self, now_s: float, most: int | None = None) -> list[str]:
-        """Keys whose time has come, the earliest first, at most so many; their times are removed.
-        What is left is still due.
+    def take_due(self, now_s: float, most: int | None = DUE_AT_ONCE) -> list[str]:
+        """Keys whose time has come, the earliest first, at most so many (None: all); their times
+        are removed. What is left is still due.
         """
         # A turn asks a dozen of these, of which most have nothing that is due. What was replaced
         # may be first, and is no later than what is.

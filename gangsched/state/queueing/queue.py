@@ -33,10 +33,6 @@ SWEPT_AT_ONCE = 100
 """Groups that are looked at again in one turn for no other reason, so that thousands do not stall
 the loop.
 """
-DUE_AT_ONCE = 500
-"""Groups whose time has come in one turn: of those of one user thousands may end in one moment, as
-where all wait until what runs may be evicted.
-"""
 FIRST_BACK_OFF_S = 1.0
 LONGEST_BACK_OFF_S = 10.0
 SPREAD = 0.4
@@ -234,10 +230,10 @@ class Queue:
             for group in [group for group, _ in islice(overdue, SWEPT_AT_ONCE)]:
                 self.activate(group, QueueCause.SAFETY_NET)
 
-        for group in self._back_off.take_due(now_s, DUE_AT_ONCE):
+        for group in self._back_off.take_due(now_s):
             self._end_back_off(self._groups[group], QueueCause.BACK_OFF_OVER)
 
-        for group in self._wake_at.take_due(now_s, DUE_AT_ONCE):
+        for group in self._wake_at.take_due(now_s):
             self.activate(group, QueueCause.DUE)
 
         # The copy stays, because a set from which thousands of groups were taken is still read as

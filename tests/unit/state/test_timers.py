@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from math import inf
 
-from gangsched.state.timers import SPARE, Timers
+from gangsched.state.timers import DUE_AT_ONCE, SPARE, Timers
 
 
 def test_the_heap_has_the_times_that_hold() -> None:
@@ -60,3 +60,19 @@ def test_a_part_of_what_is_due_leaves_the_rest_due() -> None:
     assert timers.next_s() == 3.0
     assert timers.take_due(5.0, 2) == ["k3"]
     assert timers.take_due(5.0, 2) == []
+
+
+def test_of_thousands_that_are_due_in_one_moment_some_are_taken() -> None:
+    """Unless all are asked for; each comes once."""
+    timers = Timers()
+    number = 2 * DUE_AT_ONCE + 1
+    for n in range(number):
+        timers.set(f"k{n}", 5.0)
+
+    taken = timers.take_due(5.0)
+    assert len(taken) == DUE_AT_ONCE
+    taken += timers.take_due(5.0)
+    assert timers.next_s() == 5.0
+    taken += timers.take_due(5.0, most=None)
+    assert len(taken) == len(set(taken)) == number
+    assert timers.next_s() == inf

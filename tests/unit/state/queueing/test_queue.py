@@ -10,7 +10,8 @@ from gangsched.api import keys
 from gangsched.core.cycle import Limits
 from gangsched.model.plan import Need
 from gangsched.state.group_record import QueueCause
-from gangsched.state.queueing.queue import DUE_AT_ONCE, SAFETY_NET_S, SPREAD, SWEPT_AT_ONCE, Queue
+from gangsched.state.queueing.queue import SAFETY_NET_S, SPREAD, SWEPT_AT_ONCE, Queue
+from gangsched.state.timers import DUE_AT_ONCE
 from tests.builders import Records, gang_metadata, members, node, pod, shape, snapshot
 from tests.world import World
 
