@@ -15,6 +15,7 @@ machine the API server can use the difference (decision 0014).
 from __future__ import annotations
 
 import asyncio
+import math
 from functools import partial
 from typing import cast
 from urllib.parse import urlsplit
@@ -32,6 +33,8 @@ IDLE_FOR_S = 30.0
 """API servers and the balancers before them close a connection that was idle for a minute or more:
 be first.
 """
+CLOCK_STEP_S = 0.002
+"""uvloop's clock has whole milliseconds, so a timer may be early by one."""
 # Whatever answers without end is not an API server.
 HEAD_BYTES_MAX = 64 * 1024
 # Answers without a body, whatever their Content-Length says (RFC 9110).
@@ -51,6 +54,7 @@ class ConnectionPool:
         self._client = client
         self._fence = fence
         self._idle: list[Connection] = []
+        self._deadlines = _Deadlines()
         self._tls: object = None
 
     @property
@@ -86,13 +90,14 @@ class ConnectionPool:
             return await through_client()
 
         await credentials.renew()
+        # The timeout covers getting a connection, too.
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
         try:
-            async with asyncio.timeout(timeout_s):
-                # The timeout covers getting a connection, too.
-                answer = await self._exchange(
-                    self._head(method, path, body, content_type) + body,
-                    fence,
-                )
+            answer = await self._exchange(
+                self._head(method, path, body, content_type) + body,
+                fence,
+                deadline_s,
+            )
         except OSError as error:  # TimeoutError is one; ssl errors are, too
             self.close()  # what ended or silenced this connection did so to the idle ones
             raise Unreachable(f"No answer from {credentials.server}: {said(error)}.") from error
@@ -137,17 +142,25 @@ class ConnectionPool:
             f"Content-Length: {len(body)}\r\n\r\n"
         ).encode()
 
-    async def _exchange(self, request: bytes, fence: Fence | None) -> Answer:
-        connection = await self._connection()
+    async def _exchange(
+        self,
+        request: bytes,
+        fence: Fence | None,
+        deadline_s: float,
+    ) -> Answer:
+        connection = await self._connection(deadline_s)
         if fence is not None and not fence.is_open():
             self._keep(connection)  # nothing was written on it
             fence.check()
 
+        self._deadlines.begin(connection, deadline_s)
         try:
             answer = await connection.exchange(request)
         except BaseException:
             connection.close()  # an answer that comes later must not be taken for the next one's
             raise
+        finally:
+            self._deadlines.end(connection)
 
         self._keep(connection)
         return answer
@@ -160,8 +173,10 @@ class ConnectionPool:
         else:
             connection.close()
 
-    async def _connection(self) -> Connection:
-        """The connection used last, or a new one if none is idle."""
+    async def _connection(self, deadline_s: float) -> Connection:
+        """The connection used last, or a new one if none is idle, which is open at the deadline at
+        the latest. Raises OSError.
+        """
         credentials = self._client.credentials
         # new credentials: a client certificate belongs to its connection
         if self._tls is not credentials.tls:
@@ -177,15 +192,16 @@ class ConnectionPool:
 
             connection.close()
 
-        return await self._open()
+        return await self._open(deadline_s)
 
-    async def _open(self) -> Connection:
+    async def _open(self, deadline_s: float = math.inf) -> Connection:
         credentials = self._client.credentials
         server = urlsplit(credentials.server)
         port = server.port or (443 if credentials.tls is not None else 80)
 
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            _, connection = await asyncio.get_running_loop().create_connection(
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout_at(min(deadline_s, loop.time() + CONNECT_TIMEOUT_S)):
+            _, connection = await loop.create_connection(
                 Connection,
                 server.hostname or "",
                 port,
@@ -193,6 +209,49 @@ class ConnectionPool:
             )
 
         return connection
+
+
+class _Deadlines:
+    """Ends exchanges that take too long, with one timer for all of them: a timer and a context of
+    asyncio for each took a quarter of a write's CPU time.
+
+    Invariant: while an exchange is in flight, the timer is due at its deadline at the latest.
+    """
+
+    def __init__(self) -> None:
+        self._in_flight: dict[Connection, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, connection: Connection, deadline_s: float) -> None:
+        """An exchange begins; at the deadline it fails with TimeoutError."""
+        self._in_flight[connection] = deadline_s
+        # Nearly all have the same timeout, so that the deadline of the first comes first.
+        if self._timer is None or deadline_s < self._timer.when():
+            self._set_timer(deadline_s)
+
+    def end(self, connection: Connection) -> None:
+        """An exchange is over, however it ended."""
+        del self._in_flight[connection]
+
+    def _set_timer(self, at_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+        self._timer = asyncio.get_running_loop().call_at(at_s, self._look)
+
+    def _look(self) -> None:
+        """End what is late, and wait for the next deadline."""
+        self._timer = None
+        now_s = asyncio.get_running_loop().time()
+        next_s = math.inf
+        for connection, deadline_s in self._in_flight.items():
+            if deadline_s <= now_s + CLOCK_STEP_S:
+                connection.give_up()
+            else:
+                next_s = min(next_s, deadline_s)
+
+        if next_s < math.inf:
+            self._set_timer(next_s)
 
 
 class Answer:
@@ -233,6 +292,11 @@ class Connection(asyncio.Protocol):
         self._transport.write(request)
 
         return await self._answer
+
+    def give_up(self) -> None:
+        """End the exchange with TimeoutError, unless its answer has come."""
+        if self._answer is not None and not self._answer.done():
+            self._fail(TimeoutError())
 
     def close(self) -> None:
         """Close at once."""

@@ -213,6 +213,39 @@ async def test_silence_ends_at_the_timeout(tmp_path: Path) -> None:
         assert await connection_pool.request("POST", "/x", b"2", timeout_s=5.0) == b"2"
 
 
+async def test_each_request_has_its_own_timeout(tmp_path: Path) -> None:
+    """However many are in flight, and however the timeouts of those before were; one that has its
+    answer is not touched by the timer of others.
+    """
+    clock = asyncio.get_running_loop().time
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = await request_of(reader)
+        if request.endswith(b"!"):
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n!")
+        else:
+            await reader.read()  # until the pool ends the connection
+
+    async with talking(tmp_path, talk) as connection_pool:
+        ended: list[float] = []
+
+        async def unanswered(timeout_s: float) -> None:
+            began_s = clock()
+            with pytest.raises(Unreachable, match="timed out"):
+                await connection_pool.request("POST", "/x", b"1", timeout_s=timeout_s)
+
+            assert clock() - began_s > timeout_s - 0.01
+            ended.append(timeout_s)
+
+        async with asyncio.TaskGroup() as group:
+            for timeout_s in (0.6, 0.2, 0.4):
+                group.create_task(unanswered(timeout_s))
+
+            assert await connection_pool.request("POST", "/x", b"!", timeout_s=0.3) == b"!"
+
+        assert ended == [0.2, 0.4, 0.6]
+
+
 async def test_connections_are_kept_but_not_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

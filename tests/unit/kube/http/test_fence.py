@@ -71,8 +71,8 @@ async def test_a_connection_that_opens_too_late_carries_nothing(tmp_path: Path) 
         pool = ConnectionPool(client, fence=fence)
         opens = pool._open
 
-        async def late() -> object:
-            connection = await opens()
+        async def late(deadline_s: float) -> object:
+            connection = await opens(deadline_s)
             fence.close()
             return connection
 
