@@ -50,7 +50,7 @@ def a_holder_that_is_silent_is_replaced_at_once_in_a_history(free_s: Any) -> Any
 
 @bug("B3", "kube.http.connection_pool:ConnectionPool._exchange", DIRECTED)
 def writes_leave_whatever_the_fence_says(exchange: Any) -> Any:
-    return lambda self, request, fence: exchange(self, request, None)
+    return lambda self, request, fence, deadline_s: exchange(self, request, None, deadline_s)
 
 
 @bug("B1", "core.permit:missing", DIRECTED)

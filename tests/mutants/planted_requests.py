@@ -83,7 +83,7 @@ def a_holder_that_is_silent_is_replaced_at_once(free_s: Any) -> Any:
 
 @bug("B3", "kube.http.connection_pool:ConnectionPool._exchange", FENCE)
 def the_fence_is_not_asked_when_a_connection_has_opened(exchange: Any) -> Any:
-    return lambda self, request, fence: exchange(self, request, None)
+    return lambda self, request, fence, deadline_s: exchange(self, request, None, deadline_s)
 
 
 @bug("B3", "kube.http.client:_fencing", FENCE)
