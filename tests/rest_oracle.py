@@ -63,13 +63,15 @@ def sleepers(
     ]
     if not waiting:
         return []
+    # Whose room of unbound members yields to a higher priority, though they wait for no room.
+    beside = [*state.holds.beside({group.id for group in waiting}, now_s)]
     preempting = state.preemptions.input((group.id for group in waiting), wall_s)
     if preempting is not None:
         preempting = structs.replace(preempting, known={}, overdue=state.overdue.heads)
     for _ in range(MOST_PLANS):
         proposal = plan(
             state.snapshot(),
-            waiting,
+            [*waiting, *beside],
             now_s=now_s,
             limits=EVERYTHING,
             policy=policy,
@@ -85,6 +87,10 @@ def sleepers(
             break
         preempting = structs.replace(preempting, known=later)
     nominated = {record.group for record in state.preemptions.nominations.all()}
+    # Who gives up room to one that preempts does so when that one is examined.
+    gives_up_later = examines and any(
+        isinstance(verdict.preemption, Preemption) for verdict in proposal.verdicts
+    )
     found = []
     for verdict in proposal.verdicts:
         done = [
@@ -92,7 +98,8 @@ def sleepers(
             for name, placed in (("binds", verdict.binds), ("holds", verdict.holds))
             if placed and (name == "binds" or verdict.group not in nominated)
         ]
-        done += [f"releases {sorted(verdict.releases)}"] if verdict.releases else []
+        if verdict.releases and (verdict.yields_to or not gives_up_later):
+            done.append(f"releases {sorted(verdict.releases)}")
         if isinstance(verdict.preemption, Preemption) and not examines:
             victims = sorted(each.name for each in verdict.preemption.victims)
             done.append(

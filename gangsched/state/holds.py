@@ -8,7 +8,10 @@ waits until the other one has started, no longer waits, or is gone.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Set
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass
 
 from msgspec import structs
 
@@ -18,9 +21,21 @@ from gangsched.model.snapshot import Snapshot
 from gangsched.state.cluster import Cluster
 from gangsched.state.group_record import GroupRecord, QueueCause
 from gangsched.state.groups import Registry
+from gangsched.state.member_store import MemberStore
 from gangsched.state.members import State
-from gangsched.state.queueing.parked import LOOKS_AT_ONCE
+from gangsched.state.queueing.parked import LOOKS_AT_ONCE, VisibleRoom
 from gangsched.state.queueing.queue import Queue
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """The room of a group's members that are not bound, and may yield it: that of holds, and by uid
+    that of others.
+    """
+
+    priority: int
+    held: tuple[Placement, ...]
+    unbound: Mapping[str, Placement]
 
 
 class Holds:
@@ -28,16 +43,21 @@ class Holds:
 
     def __init__(
         self,
+        members: MemberStore,
         cluster: Cluster,
         registry: Registry,
         queue: Queue,
     ) -> None:
+        self._members = members
         self._cluster = cluster
         self._registry = registry
         self._queue = queue
         self._holding: set[GroupRecord] = set()
         #: Groups with other members that have room and are not bound.
         self._unbound: set[GroupRecord] = set()
+        #: The room of all of these, and how many of them there are of each priority.
+        self._rooms: dict[GroupRecord, _Room] = {}
+        self._priorities = Counter[int]()
         self._yielded: set[GroupRecord] = set()
 
     def follow(self, group: GroupRecord, now_s: float) -> None:
@@ -57,13 +77,50 @@ class Holds:
         if self._has_unbound(group):
             self._unbound.add(group)
 
+        self._follow_room(group, now_s)
         if not group.yielded_to:
             self._yielded.discard(group)  # it was formed anew
+
+    def _follow_room(self, group: GroupRecord, now_s: float) -> None:
+        """Keep the room of a changed group; what did not yield before, such as while claims were
+        written, is freed room to higher priorities.
+        """
+        before = self._drop_room(group)
+        if group not in self._holding and group not in self._unbound:
+            return
+
+        view = self._registry.group(group.id, now_s)
+        held: list[Placement] = []
+        unbound = {}
+        for gang in view.gangs:
+            held += gang.held
+            for placement in gang.unbound:
+                unbound[placement.pod.uid] = placement
+
+        self._rooms[group] = _Room(view.priority, tuple(held), unbound)
+        self._priorities[view.priority] += 1
+
+        if view.priority < self._highest_priority():
+            new = unbound.keys() - before
+            self._cluster.open(unbound[uid].node for uid in new)
+
+    def _drop_room(self, group: GroupRecord) -> Set[str]:
+        """Forget the room of a group; return whose it was beside holds."""
+        room = self._rooms.pop(group, None)
+        if room is None:
+            return frozenset()
+
+        self._priorities[room.priority] -= 1
+        if not self._priorities[room.priority]:
+            del self._priorities[room.priority]
+
+        return room.unbound.keys()
 
     def gone(self, group: GroupRecord) -> None:
         """Remove a group that is gone."""
         self._holding.discard(group)
         self._unbound.discard(group)
+        self._drop_room(group)
         self._yielded.discard(group)
 
     def expiries(self, now_s: float) -> Iterator[tuple[str, float]]:
@@ -105,46 +162,61 @@ class Holds:
             if group.id not in planned and view.priority < highest:
                 yield structs.replace(view, unchanged=True)
 
-    def without(self, snapshot: Snapshot) -> Snapshot:
-        """The cluster as woken groups see it: without any holds, since holds may yield to them
-        (D1).
+    def visible_to_first(self, open_room: Snapshot, now_s: float) -> VisibleRoom:
+        """The open room as the first in line see it: without any holds, since these may yield to
+        them, and without other unbound members of lower priority, which do (D1).
         """
-        if not self._holding:
-            return snapshot
-
         held: list[Placement] = []
         for group in self._holding:
-            for gang in group.gangs:
-                held += self._registry.view(gang).held
+            held += self._rooms[group].held
 
-        return snapshot.with_room_of((placement.pod, placement.node) for placement in held)
+        return self._visible(_with_room_of(open_room, held), _unbound_of, now_s)
 
-    def without_lower(
-        self,
-        snapshot: Snapshot,
-        priority: int,
-        now_s: float,
-    ) -> Snapshot:
-        """The cluster as the next in line sees it: without unbound members of lower priority, which
-        yield their room to it (D1).
+    def visible_to_next(self, open_room: Snapshot, now_s: float) -> VisibleRoom:
+        """The open room as the next in line see it: without unbound members of lower priority.
 
-        Not without the holds of its equals: they yield to nobody who holds nothing, and all who
-        wait would be woken for room that stays taken.
+        These may have been asked before, with other needs, and have taken the room; they yield it
+        (D1). Not without the holds of their equals: those yield to nobody who holds nothing, and
+        all who wait would be woken for room that stays taken.
         """
-        yielding: list[Placement] = []
-        for record in self._holding | self._unbound:
-            group = self._registry.group(record.id, now_s)
-            if group.priority >= priority:
-                continue
+        return self._visible(open_room, _all_of, now_s)
 
-            for gang in group.gangs:
-                yielding += gang.held
-                yielding += gang.unbound
+    def _highest_priority(self) -> float:
+        """No group that waits has a higher priority than this."""
+        waiting = self._members.highest_waiting
+        highest = -math.inf if waiting is None else waiting
 
-        if not yielding:
-            return snapshot
+        # The pods that wait may have a lower priority than those of their group that have room.
+        return max((highest, *self._priorities))
 
-        return snapshot.with_room_of((placement.pod, placement.node) for placement in yielding)
+    def _visible(
+        self,
+        room: Snapshot,
+        yields: Callable[[_Room], Iterable[Placement]],
+        now_s: float,
+    ) -> VisibleRoom:
+        """This room, and what `yields` of the rooms of lower priorities."""
+        highest = self._highest_priority()
+        # Mostly, and then thousands that wait for claims are not looked through.
+        if min(self._priorities, default=highest) >= highest:
+            return VisibleRoom.alike(room)
+
+        lower: dict[int, list[Placement]] = {}
+        for other in self._rooms.values():
+            if other.priority < highest:
+                lower.setdefault(other.priority, []).extend(yields(other))
+
+        # Each adds to the one before, so that as many priorities as groups cost no more.
+        views = [room]
+        priorities = sorted(lower)
+        for priority in priorities:
+            views.append(_with_room_of(views[-1], lower[priority]))
+
+        def visible_to(group_id: str) -> Snapshot:
+            own = self._registry.group(group_id, now_s).priority
+            return views[bisect_left(priorities, own)]
+
+        return VisibleRoom(views[-1], visible_to)
 
     def look(
         self,
@@ -240,3 +312,19 @@ class Holds:
                 return True
 
         return False
+
+
+def _unbound_of(room: _Room) -> Iterable[Placement]:
+    return room.unbound.values()
+
+
+def _all_of(room: _Room) -> Iterable[Placement]:
+    return (*room.held, *room.unbound.values())
+
+
+def _with_room_of(snapshot: Snapshot, placements: Collection[Placement]) -> Snapshot:
+    """The snapshot as if these pods used no room; the same one if there are none."""
+    if not placements:
+        return snapshot
+
+    return snapshot.with_room_of((placement.pod, placement.node) for placement in placements)

@@ -9,8 +9,8 @@ Time is an argument, in monotonic seconds.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from functools import cache, partial
+from collections.abc import Mapping
+from functools import partial
 
 from msgspec import structs
 
@@ -55,6 +55,7 @@ from gangsched.state.members import STARTED, State
 from gangsched.state.preemption.disruption_budgets import DisruptionBudgets
 from gangsched.state.preemption.preemptions import Preemptions
 from gangsched.state.queueing.batches import Batches
+from gangsched.state.queueing.parked import VisibleRoom
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.gang_numbers import GangCounts, GangWaits, PendingCount
 from gangsched.state.reporting.reports import Reports
@@ -122,7 +123,7 @@ class SchedulingState:
             self.queue,
             rules,
         )
-        self.holds = Holds(self.cluster, self.registry, self.queue)
+        self.holds = Holds(self.members, self.cluster, self.registry, self.queue)
         self.coming = RoomToCome(self.cluster, self.registry)
         self._committer = Committer(
             self.members,
@@ -400,30 +401,34 @@ class SchedulingState:
         pods_changed = self.cluster.take_pods_changed()
         heads = self.reservations.heads
 
-        if freed or (pods_changed and self.queue.minds_pods()):
+        visible_room = None
+        if freed or pods_changed:
+            visible_room = self._visible_to_first(now_s)
+
+        if visible_room is not None and (freed or self.queue.minds_pods()):
             self.queue.wake(
-                self.holds.without(self._open_room()),
+                visible_room,
                 freed,
                 pods_changed=pods_changed,
                 heads=heads,
             )
             self._unfinished.missed(freed, pods_changed=pods_changed)
         elif in_turn and self.queue.parked.has_pending:
-            self.queue.wake_pending(self.holds.without(self._open_room()))
+            self.queue.wake_pending(self._visible_to_first(now_s))
 
         # After new room was offered to the first in line: those behind get what is left.
         if self.queue.passed:
-            self.queue.wake_behind(self._open_to(now_s), heads)
+            self.queue.wake_behind(self.holds.visible_to_next(self._open_room(), now_s), heads)
 
         moved = self.cluster.take_moved()
         self.coming.look(moved)
         self.holds.look(freed, moved, now_s)
         self._look_at_preemptors(freed | moved, changed, now_s)
 
-        if freed or pods_changed:
+        if visible_room is not None:
             self.reservations.cluster_changed(
                 freed,
-                self.holds.without(self._open_room()),
+                visible_room.most,
                 now_s,
                 evicting=self.overdue.heads,
             )
@@ -431,6 +436,17 @@ class SchedulingState:
 
         if self.queue.review_is_due(now_s):
             self.queue.review(self._open_room(), now_s)
+
+    def _visible_to_first(self, now_s: float) -> VisibleRoom:
+        """The open room as the first in line see it."""
+        return self.holds.visible_to_first(self._open_room(), now_s)
+
+    def _follow_reserved_room(self, now_s: float) -> None:
+        """Wake the groups that room helps which reservations no longer keep from them."""
+        opened = self.reservations.take_opened()
+        if opened:
+            self.queue.wake(self._visible_to_first(now_s), opened)
+            self.preemptions.nominations.opened(opened)
 
     def _look_at_preemptors(self, moved: set[str], changed: set[str], now_s: float) -> None:
         """Groups that wait beside what they may preempt are planned anew where that changed
@@ -461,25 +477,6 @@ class SchedulingState:
         """
         highest = self.members.highest_waiting
         return self.cluster.without_promised(highest if highest is not None else 0, of)
-
-    def _open_to(self, now_s: float) -> Callable[[str], Snapshot]:
-        """The open room as the next in line for it sees it.
-
-        Those of lower priority may have been asked before, with other needs, and have taken it;
-        they yield (D1).
-        """
-        open_room = self._open_room()
-        lowest = self.members.lowest_priority
-
-        @cache
-        def without_lower(priority: int) -> Snapshot:
-            # Mostly, and then thousands that wait for claims are not looked through.
-            if lowest is None or priority <= lowest:
-                return open_room
-
-            return self.holds.without_lower(open_room, priority, now_s)
-
-        return lambda group_id: without_lower(self.registry.group(group_id, now_s).priority)
 
     def ready(self, now_s: float) -> tuple[Group, ...]:
         """Groups to plan now, and all other groups with holds as unchanged; empty if there is
@@ -528,6 +525,7 @@ class SchedulingState:
         queue = self.ready(now_s)
 
         reserving = self.reservations.given(queue, now_s, wall_s)
+        self._follow_reserved_room(now_s)
         if not queue and reserving is None:
             return None
 
@@ -632,7 +630,7 @@ class SchedulingState:
         if missed is not None:
             # It was not parked meanwhile.
             self.queue.wake(
-                self.holds.without(self._open_room()),
+                self._visible_to_first(now_s),
                 missed.freed,
                 pods_changed=missed.pods_changed,
             )
@@ -642,8 +640,8 @@ class SchedulingState:
 
         self.preemptions.holding_back.look(now_s)
         if plan.reservations is not None:
-            opened = self.reservations.take(plan.reservations, now_s)
-            self.preemptions.nominations.opened(opened)
+            self.reservations.take(plan.reservations, now_s)
+            self._follow_reserved_room(now_s)
             self.reports.reserved(
                 plan.reservations,
                 now_s=now_s,

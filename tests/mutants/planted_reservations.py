@@ -220,7 +220,7 @@ def a_reservation_does_not_know_those_before_it(_: Any) -> Any:
 
 @bug(
     "Q3",
-    "state.reserving.reservations:StandingReservations._wake_beside",
+    "state.reserving.reservations:StandingReservations._open_beside",
     "unit/state/reserving/test_reservations.py",
 )
 def room_that_a_run_time_opens_beside_a_reservation_wakes_nobody(_: Any) -> Any:

@@ -608,6 +608,68 @@ def test_the_next_in_line_gets_room_that_a_lower_priority_took_before_its_turn(t
     assert world.bound() == {"next-0": "a", "stays": "b"}
 
 
+def waits_for_claims(world: World) -> None:
+    """A pod of low priority has 4 GPUs of node `a`, and waits for its claim."""
+    world.controller = False
+    claim = Claim(namespace="ns", name="late", uid="late", storage_class="late")
+    world.say(Applied(StorageClass(name="late", provisioner="csi.test", waits=True)))
+    world.say(Applied(claim))
+    world.create(members("low", 1, gpus=4, claims=(ClaimUse("late"),)))
+
+
+def test_room_beside_a_lower_priority_that_waits_for_claims_wakes_the_first_in_line() -> None:
+    """Q3, D1: what comes free is enough together with what the other yields."""
+    world = World(node("a", 8), rules=RULES)
+    leaves = pod("leaves", gpus=4, scheduler_name="other")
+    world.create(running(leaves, "a"))
+    waits_for_claims(world)
+    world.settle()
+    world.create(members("high", 1, gpus=8, priority=5))
+    world.settle()
+    assert world.bound() == {"leaves": "a"}
+
+    world.delete(leaves)
+    world.settle()
+    assert world.bound() == {"high-0": "a"}
+
+
+def test_room_wakes_nobody_of_the_priority_of_those_that_wait_for_claims() -> None:
+    """D1: they yield to higher priorities only, and others would be planned in vain each time."""
+    world = World(node("a", 8), rules=RULES)
+    leaves, stays = (pod(name, gpus=2, scheduler_name="other") for name in ("leaves", "stays"))
+    world.create(running(leaves, "a"), running(stays, "a"))
+    waits_for_claims(world)
+    world.settle()
+    world.create(members("equal", 1, gpus=8))
+    world.settle()
+    planned = len(world.plans)
+
+    world.delete(leaves)
+    world.settle()
+    assert len(world.plans) == planned
+
+
+def test_a_claim_that_is_written_wakes_those_to_whom_its_pod_yields_now() -> None:
+    """Q3, D1: while it is written nobody knows what would have to be taken back, and other room
+    came free meanwhile.
+    """
+    world = World(node("a", 8), rules=RULES)
+    world.fate = lambda _: "later"
+    leaves = pod("leaves", gpus=4, scheduler_name="other")
+    world.create(running(leaves, "a"))
+    waits_for_claims(world)
+    world.settle()
+    world.create(members("high", 1, gpus=8, priority=5))
+    world.settle()
+    world.delete(leaves)
+    world.settle()
+    assert world.bound() == {}
+
+    world.fate = lambda _: "bound"
+    world.settle()
+    assert world.bound() == {"high-0": "a"}
+
+
 @pytest.mark.parametrize("ends", [(1_000,), (1_000, 2_000)])
 def test_a_head_whose_start_time_takes_too_much_work_to_find_gets_its_fence(
     ends: tuple[int, ...],

@@ -45,6 +45,23 @@ the shape.
 Facts: TypeAlias = tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class VisibleRoom:
+    """The cluster with the room that groups may use, which is not the same for all of them: lower
+    priorities yield to higher ones.
+
+    No group sees more than `most`; `of` takes the id of a group.
+    """
+
+    most: Snapshot
+    of: Callable[[str], Snapshot]
+
+    @classmethod
+    def alike(cls, snapshot: Snapshot) -> VisibleRoom:
+        """The same room for all groups."""
+        return cls(snapshot, lambda _: snapshot)
+
+
 @dataclass(frozen=True, eq=False)
 class _Kind:
     """Needs that groups have in common: of each room a number of pods, at least 1, and those that
@@ -347,7 +364,7 @@ class Parked:
 
     def helped(
         self,
-        snapshot: Snapshot,
+        visible_room: VisibleRoom,
         freed: set[str],
         *,
         pods_changed: bool,
@@ -362,6 +379,7 @@ class Parked:
         """
         # Shapes of the last event may still be pending, and their nodes are freed as well.
         self._freed = freed | self._freed if self.has_pending else set(freed)
+        snapshot = visible_room.most
         nodes = _indices(snapshot, freed)
         helped = self._rows.fitting(snapshot, nodes)
         self.looks += len(self._loose)
@@ -378,10 +396,10 @@ class Parked:
         # Beside the order: room is kept from all others for them.
         woken = set()
         for group in heads:
-            if self._fits(group, helped, snapshot):
+            if group in self.groups and self._fits(group, helped, visible_room.of(group)):
                 woken.add(group)
 
-        return woken | self._wake_pending(snapshot)
+        return woken | self._wake_pending(visible_room)
 
     def _is_helped(self, shape: Shape, snapshot: Snapshot, nodes: Ints, pods_changed: bool) -> bool:
         """Whether a shape may be helped for which there need not be room for a pod of it."""
@@ -390,19 +408,20 @@ class Parked:
 
         return pods_changed and minds_pods(shape)
 
-    def next_to_wake(self, snapshot: Snapshot) -> set[str]:
+    def next_to_wake(self, visible_room: VisibleRoom) -> set[str]:
         """The next groups to wake up of shapes with freed room, if that room is still free."""
-        there = self._rows.fitting(snapshot, _indices(snapshot, self._freed))
+        there = self._rows.fitting(visible_room.most, _indices(visible_room.most, self._freed))
         there[self._rows.rows_of(self._loose)] = True
         self._rows.keep_pending(there)
 
         # Room is left; groups are woken in growing numbers, so that few steps reach all.
         self._at_once *= 2
-        return self._wake_pending(snapshot)
+        return self._wake_pending(visible_room)
 
-    def _wake_pending(self, snapshot: Snapshot) -> set[str]:
+    def _wake_pending(self, visible_room: VisibleRoom) -> set[str]:
         """Wake groups of pending shapes, the first shapes by their first groups."""
         woken: set[str] = set()
+        snapshot = visible_room.most
         nodes = _indices(snapshot, self._freed)
 
         for needed_room in self._rows.first_pending(
@@ -421,7 +440,8 @@ class Parked:
             waiting.freed = waiting.freed | self._freed if waiting.freed else self._freed
 
             if minds_pods(needed_room.shape) or self._may_use(needed_room.shape, snapshot, nodes):
-                woken |= self._wake(waiting, snapshot)
+                _, first = waiting.first
+                woken |= self._wake(waiting, visible_room.of(first))
 
         return woken
 
@@ -433,7 +453,7 @@ class Parked:
         """Whether there is room for a pod of one of the shapes in these rows, and for all that the
         group requires.
         """
-        if group not in self.groups or not (needs := self._records[group].needs):
+        if not (needs := self._records[group].needs):
             return False
 
         kind = self._kinds[needs]
@@ -482,15 +502,11 @@ class Parked:
     def behind(
         self,
         rooms: set[NeededRoom],
-        open_to: Callable[[str], Snapshot],
+        visible_room: VisibleRoom,
         *,
         heads: Set[str] = frozenset(),
     ) -> set[str]:
-        """The next groups to wake of rooms whose earlier groups were woken and decided.
-
-        `open_to` is the cluster with the room that a group may use, from which those of lower
-        priority may have taken some since.
-        """
+        """The next groups to wake of rooms whose earlier groups were woken and decided."""
         woken: set[str] = set()
         for each in (
             needed_room
@@ -504,7 +520,7 @@ class Parked:
             if first is None:
                 waiting.freed = set()  # all had their turn
             else:
-                woken |= self._wake(waiting, open_to(first), heads)
+                woken |= self._wake(waiting, visible_room.of(first), heads)
 
         return woken
 

@@ -24,7 +24,7 @@ from gangsched.state.group_record import (
     Stay,
     next_state,
 )
-from gangsched.state.queueing.parked import Parked
+from gangsched.state.queueing.parked import Parked, VisibleRoom
 from gangsched.state.queueing.preemptors import Preemptors
 from gangsched.state.timers import Timers
 
@@ -255,7 +255,7 @@ class Queue:
 
     def wake(
         self,
-        snapshot: Snapshot,
+        visible_room: VisibleRoom,
         freed: set[str],
         *,
         pods_changed: bool = False,
@@ -266,29 +266,30 @@ class Queue:
         `pods_changed`: pods moved, or nodes changed labels. `heads` may use reserved room.
         """
         self.preemptors.note(freed)
-        for group in self.parked.helped(snapshot, freed, pods_changed=pods_changed, heads=heads):
+        for group in self.parked.helped(
+            visible_room, freed, pods_changed=pods_changed, heads=heads
+        ):
             self.activate(group, QueueCause.ROOM_FREED)
 
-    def wake_pending(self, snapshot: Snapshot) -> None:
+    def wake_pending(self, visible_room: VisibleRoom) -> None:
         """Activate the next groups that room freed in earlier turns may help, if it is
         still there.
         """
-        for group in self.parked.next_to_wake(snapshot):
+        for group in self.parked.next_to_wake(visible_room):
             self.activate(group, QueueCause.ROOM_FREED)
 
     def wake_behind(
         self,
-        open_to: Callable[[str], Snapshot],
+        visible_room: VisibleRoom,
         heads: Set[str] = frozenset(),
     ) -> None:
         """Activate the groups behind groups that were woken up and decided since the last call.
 
-        `open_to` is the cluster with the room that a group may use.
         Room that was refused to the decided groups may be reserved for one of the `heads`.
         """
         passed = self.passed
         self.passed = set()
-        for group in self.parked.behind(passed, open_to, heads=heads):
+        for group in self.parked.behind(passed, visible_room, heads=heads):
             self.activate(group, QueueCause.NEXT_IN_LINE)
 
     def rerank(self, rank_of: Callable[[str], Rank]) -> None:

@@ -111,6 +111,8 @@ class StandingReservations:
         self._later: set[str] = set()  # stale, to be recomputed when that is allowed next
         self._now: set[str] = set()  # stale, and being recomputed, a few in each plan
         self._made_s = -math.inf
+        #: Nodes on which they leave others more room, until `take_opened`.
+        self._opened = set[str]()
         self._gone = False
         self._moved = False
         self._is_first_plan = True
@@ -204,8 +206,8 @@ class StandingReservations:
         """Record that pods or nodes changed; a head that the `freed` nodes may help is tried before
         other groups.
 
-        `snapshot` is without holds; heads that are `evicting` may have more room than `snapshot`
-        shows (H11).
+        `snapshot` is without room that may be yielded; heads that are `evicting` may have more room
+        than it shows (H11).
         """
         self._moved = True
         for reservation in self.standing if freed else ():
@@ -437,7 +439,7 @@ class StandingReservations:
     ) -> None:
         """See whom it helps that pods go earlier than was expected, or leave nodes empty."""
         news = self._ends.take_news()
-        self._wake_beside(news.sooner)
+        self._open_beside(news.sooner)
         tried = []
         for record in self._candidates():
             if record.not_reserved is not None:
@@ -469,16 +471,15 @@ class StandingReservations:
                 reservation.group for reservation in self.standing if reservation.is_fence
             )
 
-    def _wake_beside(self, nodes: Set[str]) -> None:
-        """Wake groups for room that reservations leave on these nodes: pods there are now expected
-        to end before a reservation begins, though nothing is freed and it stays as it is.
+    def _open_beside(self, nodes: Set[str]) -> None:
+        """Open the room that reservations leave on these nodes: pods there are now expected to end
+        before a reservation begins, though nothing is freed and it stays as it is.
         """
         reserved: set[str] = set()
         for reservation in self.standing:
             reserved |= nodes & set(reservation.nodes)
 
-        if reserved:
-            self._queue.wake(self._cluster.snapshot(), reserved)
+        self._opened |= reserved
 
     def _shapes(self, group_id: str, now_s: float) -> set[Shape]:
         """Those of the pods that wait."""
@@ -565,10 +566,14 @@ class StandingReservations:
             skip=self.heads.__contains__,
         )
 
-    def take(self, answer: Reservations, now_s: float) -> set[str]:
-        """Record the reservations of a plan; returns the nodes on which they leave more than
-        before.
-        """
+    def take_opened(self) -> set[str]:
+        """The nodes on which reservations leave others more room since the last call."""
+        opened = self._opened
+        self._opened = set()
+        return opened
+
+    def take(self, answer: Reservations, now_s: float) -> None:
+        """Record the reservations of a plan."""
         before = self.standing
         former = self.heads
         # The same tuple if nothing changed, as in most plans: what was found beside it stays valid.
@@ -600,14 +605,9 @@ class StandingReservations:
             # accelerators.
             self._forget_if(lambda why: why.why in _BESIDE_OTHERS)
 
-        freed_nodes = freed((*before, *answer.replaced), self.standing)
-        if freed_nodes:
-            self._queue.wake(self._cluster.snapshot(), freed_nodes)
-
+        self._opened |= freed((*before, *answer.replaced), self.standing)
         if not is_same:
             self._look_behind(before)
-
-        return freed_nodes
 
     def stand(self, reservations: tuple[Reserved, ...]) -> None:
         """Only these stand from now on."""

@@ -17,7 +17,7 @@ from gangsched.model.snapshot import Ints, NodeTable, Snapshot, StaticFit
 from gangsched.state.group_record import NeededRoom, Stay
 from gangsched.state.queueing import parked as parked_module
 from gangsched.state.queueing import watched as watched_module
-from gangsched.state.queueing.parked import Parked
+from gangsched.state.queueing.parked import Parked, VisibleRoom
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.queueing.shape_rows import ShapeRows
 from tests.builders import Records, members, node, pod, pod_group, shape, snapshot
@@ -49,9 +49,13 @@ def test_an_event_costs_a_look_for_each_shape_that_fits() -> None:
     """
     index = parked(10_000, 4)
     index.add(GROUPS["other"], (Need(LARGE, 1),), (0,), None)
-    assert index.helped(snapshot([node("a", 3)]), {"a"}, pods_changed=True) == set()
+    assert (
+        index.helped(VisibleRoom.alike(snapshot([node("a", 3)])), {"a"}, pods_changed=True) == set()
+    )
     assert index.looks == 0
-    assert index.helped(snapshot([node("a", 4), node("b", 8)]), {"a"}, pods_changed=True) == {
+    assert index.helped(
+        VisibleRoom.alike(snapshot([node("a", 4), node("b", 8)])), {"a"}, pods_changed=True
+    ) == {
         "g00000",
         "g00001",
         "g00002",
@@ -68,12 +72,14 @@ def test_of_thousands_of_shapes_a_few_are_looked_at() -> None:
     for number, kind in enumerate(kinds):
         index.add(GROUPS[f"g{number:04}"], (Need(kind, 4),), (number,), None)
     full, free = snapshot([node("a", 0), node("b", 1)]), snapshot([node("a", 4), node("b", 1)])
-    assert index.helped(full, {"a", "b"}, pods_changed=True) == set()
+    assert index.helped(VisibleRoom.alike(full), {"a", "b"}, pods_changed=True) == set()
     assert index.looks == 0
-    assert index.helped(free, {"a"}, pods_changed=False) == {f"g000{number}" for number in range(4)}
+    assert index.helped(VisibleRoom.alike(free), {"a"}, pods_changed=False) == {
+        f"g000{number}" for number in range(4)
+    }
     assert index.looks == 4
     index.remove(GROUPS["g0000"])
-    assert index.next_to_wake(full) == set()
+    assert index.next_to_wake(VisibleRoom.alike(full)) == set()
     assert not index.has_pending
     assert index.looks == 4
 
@@ -96,10 +102,10 @@ def test_thousands_of_freed_nodes_are_not_looked_up_for_each_shape(
         return indices(of, nodes)
 
     monkeypatch.setattr(parked_module, "_indices", counted)
-    woken = index.helped(free, set(names), pods_changed=False)
+    woken = index.helped(VisibleRoom.alike(free), set(names), pods_changed=False)
     while index.has_pending:
         looked_up.append(0)
-        woken |= index.next_to_wake(free)
+        woken |= index.next_to_wake(VisibleRoom.alike(free))
 
     assert len(woken) == 40
     assert max(looked_up) <= 2 * len(names)
@@ -117,7 +123,7 @@ def test_another_order_of_thousands_of_shapes_is_made_at_once(
     monkeypatch.setattr(ShapeRows, "put", lambda rows, room, least, first: moved.append(room))
     index.rerank(lambda group: (-int(group[1:]),), ())
     assert moved == []
-    woken = index.helped(snapshot([node("a", 4)]), {"a"}, pods_changed=False)
+    woken = index.helped(VisibleRoom.alike(snapshot([node("a", 4)])), {"a"}, pods_changed=False)
     assert woken == {f"g{number:04}" for number in range(36, 40)}
 
 
@@ -137,7 +143,7 @@ def test_parking_a_group_costs_the_same_however_many_shapes_it_has(
     index.add(GROUPS["g"], needs, (1,), picture)
     index.add(GROUPS["lacks"], (Need(LARGE, 2), *needs), (2,), picture)
     assert looks <= 3
-    assert index.helped(picture, {"a"}, pods_changed=False) == {"g"}
+    assert index.helped(VisibleRoom.alike(picture), {"a"}, pods_changed=False) == {"g"}
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -167,7 +173,9 @@ def test_a_group_of_many_shapes_sleeps_no_longer_than_one_that_is_watched_in_ful
             monkeypatch.setattr(watched_module, "MOST_WATCHED", most)
             index = nothing_parked()
             index.add(GROUPS["g"], needs, (1,), before)
-            woken.append(bool(index.helped(after, freed, pods_changed=pods_changed)))
+            woken.append(
+                bool(index.helped(VisibleRoom.alike(after), freed, pods_changed=pods_changed))
+            )
         assert woken[0] or not woken[1], f"seed {seed}"
 
 
@@ -184,9 +192,9 @@ def test_everybody_whom_room_helps_gets_a_turn() -> None:
     for number in range(1_000):
         index.add(GROUPS[f"g{number:04}"], (Need(shape(1, 1_000 + number), 4),), (number,), None)
     free = snapshot([node("a", 8)])
-    steps = [index.helped(free, {"a"}, pods_changed=False)]
+    steps = [index.helped(VisibleRoom.alike(free), {"a"}, pods_changed=False)]
     while index.has_pending:
-        steps.append(index.next_to_wake(free))
+        steps.append(index.next_to_wake(VisibleRoom.alike(free)))
     assert [len(each) for each in steps[:4]] == [4, 8, 16, 32]
     assert [group for step in steps for group in sorted(step)] == [
         f"g{number:04}" for number in range(1_000)
@@ -222,15 +230,19 @@ def test_a_gang_of_two_shapes_sleeps_until_all_that_it_requires_has_room() -> No
     for number in range(2_000):
         index.add(GROUPS[f"g{number:04}"], (Need(SMALL, 3), Need(LARGE, 1)), (number,), None)
     small = [node(f"n{number}", 2) for number in range(10)]
-    assert index.helped(snapshot(small), {"n0"}, pods_changed=True) == set()
-    assert index.helped(snapshot([*small, node("new", 8)]), {"new"}, pods_changed=True) >= {"g0000"}
+    assert index.helped(VisibleRoom.alike(snapshot(small)), {"n0"}, pods_changed=True) == set()
+    assert index.helped(
+        VisibleRoom.alike(snapshot([*small, node("new", 8)])), {"new"}, pods_changed=True
+    ) >= {"g0000"}
 
 
 def test_room_of_any_kind_wakes_those_who_only_lack_an_amount() -> None:
     """P4: `minResources` adds up over nodes, also over those on which no pod of the gang fits."""
     index = nothing_parked()
     index.add(GROUPS["g"], (Need(SMALL, 0),), (0,), None)
-    assert index.helped(snapshot([node("a", 0), node("b", 1)]), {"a"}, pods_changed=False) == {"g"}
+    assert index.helped(
+        VisibleRoom.alike(snapshot([node("a", 0), node("b", 1)])), {"a"}, pods_changed=False
+    ) == {"g"}
 
 
 def test_freed_room_wakes_as_many_as_fit_in_order() -> None:
@@ -238,7 +250,7 @@ def test_freed_room_wakes_as_many_as_fit_in_order() -> None:
     index = parked(10_000, 2)
     index.add(GROUPS["needs three"], (Need(SMALL, 3),), (-1,), None)
     index.add(GROUPS["needs one"], (Need(SMALL, 1),), (99_999,), None)
-    assert index.helped(snapshot([node("a", 8)]), {"a"}, pods_changed=False) == {
+    assert index.helped(VisibleRoom.alike(snapshot([node("a", 8)])), {"a"}, pods_changed=False) == {
         "needs three",
         "g00000",
         "g00001",
@@ -255,13 +267,13 @@ def test_those_behind_are_woken_when_the_first_are_refused_again() -> None:
     small = snapshot([node("a", 4)])
     for each in range(1_000):
         queue.park(f"g{each:05}", (Need(SMALL, 4),), rank=(each,))
-    queue.wake(small, {"a"})
+    queue.wake(VisibleRoom.alike(small), {"a"})
     asked: list[set[str]] = []
     while woken := queue.ready(0.0):
         asked.append(set(woken))
         for group in woken:
             queue.park(group, (Need(SMALL, 4),), rank=(int(group[1:]),))
-        queue.wake_behind(lambda _: small)
+        queue.wake_behind(VisibleRoom.alike(small))
     assert [len(each) for each in asked] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 489]
     assert len(set.union(*asked)) == 1_000
 
@@ -274,11 +286,19 @@ def test_a_head_is_woken_only_where_all_that_it_requires_fits() -> None:
     index.add(GROUPS["head"], (Need(LARGE, 1), Need(SMALL, 2)), (0,), None)
     heads = frozenset({"head"})
     assert (
-        index.helped(snapshot([node("a", 4), node("b", 4)]), {"a"}, pods_changed=False, heads=heads)
+        index.helped(
+            VisibleRoom.alike(snapshot([node("a", 4), node("b", 4)])),
+            {"a"},
+            pods_changed=False,
+            heads=heads,
+        )
         == set()
     )
     assert index.helped(
-        snapshot([node("a", 4), node("b", 8)]), {"a"}, pods_changed=False, heads=heads
+        VisibleRoom.alike(snapshot([node("a", 4), node("b", 8)])),
+        {"a"},
+        pods_changed=False,
+        heads=heads,
     ) == {"head"}
 
 
@@ -292,15 +312,19 @@ def test_nobody_is_woken_for_room_that_reservations_keep_from_him() -> None:
     ):
         index.add(GROUPS[group], (Need(SMALL, 1),), (rank,), None, stay=Stay(run_s))
     now = snapshot([node("a", 3)])
-    assert index.helped(now, {"a"}, pods_changed=False, heads=frozenset({"g9000"})) == {
+    assert index.helped(
+        VisibleRoom.alike(now), {"a"}, pods_changed=False, heads=frozenset({"g9000"})
+    ) == {
         "first",
         "g0",
         "g1",
         "g9000",
     }
     assert index.tried(GROUPS["first"], kept_from=(1, Stay(10.0))) == [NeededRoom(SMALL)]
-    assert index.behind({NeededRoom(SMALL)}, lambda _: now) == {"short"}
-    assert "g0" in index.helped(now, {"a"}, pods_changed=False), "more room is another matter"
+    assert index.behind({NeededRoom(SMALL)}, VisibleRoom.alike(now)) == {"short"}
+    assert "g0" in index.helped(VisibleRoom.alike(now), {"a"}, pods_changed=False), (
+        "more room is another matter"
+    )
 
 
 def test_a_head_is_woken_for_room_that_is_kept_for_it() -> None:
@@ -309,9 +333,11 @@ def test_a_head_is_woken_for_room_that_is_kept_for_it() -> None:
     for rank, group in enumerate(("first", "second", "head")):
         index.add(GROUPS[group], (Need(SMALL, 1),), (rank,), None, stay=Stay(10.0))
     now = snapshot([node("a", 1)])
-    assert index.helped(now, {"a"}, pods_changed=False) == {"first"}
+    assert index.helped(VisibleRoom.alike(now), {"a"}, pods_changed=False) == {"first"}
     assert index.tried(GROUPS["first"], kept_from=(1, Stay(10.0))) == [NeededRoom(SMALL)]
-    assert index.behind({NeededRoom(SMALL)}, lambda _: now, heads=frozenset({"head"})) == {"head"}
+    assert index.behind({NeededRoom(SMALL)}, VisibleRoom.alike(now), heads=frozenset({"head"})) == {
+        "head"
+    }
 
 
 def test_without_attendance_groups_are_only_woken() -> None:
@@ -331,10 +357,10 @@ def test_those_behind_sleep_when_the_first_used_the_room() -> None:
     queue.ready(0.0)
     for each in range(10):
         queue.park(f"g{each}", (Need(SMALL, 4),), rank=(each,))
-    queue.wake(snapshot([node("a", 4)]), {"a"})
+    queue.wake(VisibleRoom.alike(snapshot([node("a", 4)])), {"a"})
     assert queue.ready(0.0) == {"g0"}
     queue.park("g0", ())
-    queue.wake_behind(lambda _: snapshot([node("a", 0)]))
+    queue.wake_behind(VisibleRoom.alike(snapshot([node("a", 0)])))
     assert queue.ready(0.0) == set()
 
 
@@ -347,9 +373,9 @@ def test_those_behind_are_woken_for_what_the_first_left() -> None:
     for each in range(10):
         queue.park(f"g{each}", (Need(SMALL, 4),), rank=(each,))
     free = snapshot([node("a", 4)])
-    queue.wake(free, {"a"})
+    queue.wake(VisibleRoom.alike(free), {"a"})
     queue.park("g0", ())
-    queue.wake_behind(lambda _: free)
+    queue.wake_behind(VisibleRoom.alike(free))
     assert queue.ready(0.0) == {"g1", "g2"}
 
 
@@ -361,9 +387,9 @@ def test_a_woken_group_that_goes_away_passes_the_room_on() -> None:
     for each in range(2):
         queue.park(f"g{each}", (Need(SMALL, 4),), rank=(each,))
     free = snapshot([node("a", 4)])
-    queue.wake(free, {"a"})
+    queue.wake(VisibleRoom.alike(free), {"a"})
     queue.drop(groups["g0"])
-    queue.wake_behind(lambda _: free)
+    queue.wake_behind(VisibleRoom.alike(free))
     assert queue.ready(0.0) == {"g1"}
 
 
@@ -470,12 +496,12 @@ def test_who_is_kept_from_room_keeps_from_it_only_those_who_pass_no_more() -> No
     queue.park("first", (Need(SMALL, 4),), rank=(0,))
     for rank, (group, (count, stay)) in enumerate(others.items(), 1):
         queue.park(group, (Need(SMALL, count),), rank=(rank,), stay=stay)
-    queue.parked.helped(snapshot([node("a", 4)]), {"a"}, pods_changed=False)
+    queue.parked.helped(VisibleRoom.alike(snapshot([node("a", 4)])), {"a"}, pods_changed=False)
     queue.parked.tried(groups["first"], kept_from=(4, kept))
     woken: set[str] = set()
     for _ in range(5):
         queue.passed.add(NeededRoom(SMALL))
-        queue.wake_behind(lambda _: small)
+        queue.wake_behind(VisibleRoom.alike(small))
         woken |= queue.ready(0.0)
     assert woken == {"shorter", "less", "higher", "broken"}
 

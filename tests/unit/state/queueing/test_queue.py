@@ -10,6 +10,7 @@ from gangsched.api import keys
 from gangsched.core.cycle import Limits
 from gangsched.model.plan import Need
 from gangsched.state.group_record import QueueCause
+from gangsched.state.queueing.parked import VisibleRoom
 from gangsched.state.queueing.queue import SAFETY_NET_S, SPREAD, SWEPT_AT_ONCE, Queue
 from gangsched.state.timers import DUE_AT_ONCE
 from tests.builders import Records, gang_metadata, members, node, pod, shape, snapshot
@@ -154,7 +155,7 @@ def test_wake_needs_room_for_the_whole_need() -> None:
         queue = Queue(Records())
         queue.ready(0.0)
         queue.park("g", (Need(shape(1), 5),))
-        queue.wake(snapshot([node("a", free)]), {"a"})
+        queue.wake(VisibleRoom.alike(snapshot([node("a", free)])), {"a"})
         assert queue.ready(1.0) == woken
 
 

@@ -13,7 +13,7 @@ from gangsched.model.snapshot import NodeTable
 from gangsched.state.group_record import NeededRoom
 from gangsched.state.queueing import parked as parked_module
 from gangsched.state.queueing import shape_rows as shape_rows_module
-from gangsched.state.queueing.parked import Parked
+from gangsched.state.queueing.parked import Parked, VisibleRoom
 from tests.builders import Records, node, shape, snapshot
 
 SMALL = shape(1)
@@ -49,17 +49,17 @@ def test_room_wakes_those_who_must_be_in_one_domain_only_where_that_domain_has_i
             None,
         )
     torn = snapshot([*rack("a", 3, 0), *rack("b", 2, 1), *rack("c", 4, 4)])
-    assert index.helped(torn, {"a0", "b1"}, pods_changed=True) == set()
+    assert index.helped(VisibleRoom.alike(torn), {"a0", "b1"}, pods_changed=True) == set()
     assert index.looks == 0
-    assert index.helped(torn, {"c1"}, pods_changed=False) == {"g000", "g001"}
+    assert index.helped(VisibleRoom.alike(torn), {"c1"}, pods_changed=False) == {"g000", "g001"}
     assert index.looks == 1
     for group in ("g000", "g001"):
         index.tried(GROUPS[group])
-    assert index.behind({NeededRoom(SMALL, (RACK,))}, lambda _: torn) == {
+    assert index.behind({NeededRoom(SMALL, (RACK,))}, VisibleRoom.alike(torn)) == {
         "g002",
         "g003",
     }, "the room is still there"
-    assert index.helped(torn, {"b1"}, pods_changed=False) == set(), (
+    assert index.helped(VisibleRoom.alike(torn), {"b1"}, pods_changed=False) == set(), (
         "others' room wakes nobody again"
     )
 
@@ -69,12 +69,16 @@ def test_domains_must_have_room_for_all_shapes_together() -> None:
     index, two = nothing_parked(), shape(2)
     index.add(GROUPS["g"], (Need(two, 2, (RACK,)), Need(SMALL, 3, (RACK,))), (1,), None)
     assert (
-        index.helped(snapshot([*rack("a", 4, 2), *rack("b", 8)]), {"a1"}, pods_changed=True)
+        index.helped(
+            VisibleRoom.alike(snapshot([*rack("a", 4, 2), *rack("b", 8)])),
+            {"a1"},
+            pods_changed=True,
+        )
         == set()
     )
-    assert index.helped(snapshot([*rack("a", 4, 3), *rack("b", 0)]), {"a1"}, pods_changed=True) == {
-        "g"
-    }
+    assert index.helped(
+        VisibleRoom.alike(snapshot([*rack("a", 4, 3), *rack("b", 0)])), {"a1"}, pods_changed=True
+    ) == {"g"}
 
 
 def test_thousands_of_labels_cost_nothing_where_no_freed_node_has_them(
@@ -100,7 +104,7 @@ def test_thousands_of_labels_cost_nothing_where_no_freed_node_has_them(
 
     for module in (parked_module, shape_rows_module):
         monkeypatch.setattr(module, "level", counted)
-    assert index.helped(snapshot(nodes), {"a1"}, pods_changed=True) == {"last"}
+    assert index.helped(VisibleRoom.alike(snapshot(nodes)), {"a1"}, pods_changed=True) == {"last"}
     assert index.looks == 1
     assert set(asked) <= {(RACK,)}
     for number in range(2_000):
@@ -109,7 +113,10 @@ def test_thousands_of_labels_cost_nothing_where_no_freed_node_has_them(
         node(each.name, 3, labels={**each.labels, "example.com/level-0007": "x"}) for each in nodes
     ]
     index.add(GROUPS["g0007"], (Need(SMALL, 4, ("example.com/level-0007",)),), (7,), None)
-    assert index.helped(snapshot(labelled), {"a1"}, pods_changed=True) == {"g0007", "last"}
+    assert index.helped(VisibleRoom.alike(snapshot(labelled)), {"a1"}, pods_changed=True) == {
+        "g0007",
+        "last",
+    }
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -137,11 +144,13 @@ def test_nobody_sleeps_beside_room_in_a_domain(seed: int, monkeypatch: pytest.Mo
         index.add(GROUPS[group], (need,), (dice.randrange(9),), None)
     freed, now = {each.name for each in dice.sample(nodes, 3)}, snapshot(nodes)
     had: set[str] = set()
-    woken = index.helped(now, freed, pods_changed=False)
+    woken = index.helped(VisibleRoom.alike(now), freed, pods_changed=False)
     while woken or index.has_pending:
         had |= woken
         passed = {each for group in woken for each in index.tried(GROUPS[group])}
-        woken = index.behind(passed, lambda _: now) | index.next_to_wake(now)
+        woken = index.behind(passed, VisibleRoom.alike(now)) | index.next_to_wake(
+            VisibleRoom.alike(now)
+        )
     for group, need in asked.items():
         takes = {each.name: _takes(each, need.shape) for each in nodes}
         domain = {
