@@ -28,7 +28,11 @@ MOST_COUNTED = 2**14
 asked.
 """
 FEW_COLUMNS = 8
-"""Sorting more to find equal ones takes less time than comparing each with thousands of rows."""
+"""Looking for the largest of more takes less time than comparing each with thousands of rows."""
+MOST_COLUMNS = 64
+"""Amounts of nodes that are compared with all rows; of more, each stands for several nodes and is
+as large as all of them.
+"""
 SUMMED_NODES = 50_000
 """Nodes of all sets of labels whose domains are summed up for one event; for others it is found out
 later.
@@ -83,7 +87,10 @@ class ShapeRows:
         for room, first in firsts.items():
             self._first[self._rows[room]] = first
 
-        order = [(first, row) for row, first in self._first.items()]
+        order = []
+        for row, first in self._first.items():
+            order.append((first, row))
+
         self._order = sorted(order)
 
     def remove(self, room: NeededRoom) -> None:
@@ -171,8 +178,7 @@ class ShapeRows:
         in total.
 
         A need that must be in one domain is compared with the totals of the domains of these nodes,
-        for the first sets of labels only (`SUMMED_NODES`). Complexity: rooms times nodes with
-        distinct free room.
+        for the first sets of labels only (`SUMMED_NODES`). Complexity: rooms times `MOST_COLUMNS`.
         """
         in_use = len(self._rooms)
         fits = np.zeros(in_use, dtype=np.bool_)
@@ -182,7 +188,7 @@ class ShapeRows:
         free = self._free(snapshot)
         requests = self._requests[:in_use, : len(free)]
         least = self._least[:in_use, np.newaxis]
-        for amounts in _distinct(free[:, nodes]):
+        for amounts in _largest(free[:, nodes]):
             fits |= (requests <= amounts).all(axis=1)
 
         on_a_node = np.flatnonzero(fits)
@@ -193,8 +199,9 @@ class ShapeRows:
         may_fit = fits
         fits = fits & ~self._is_bound[:in_use]
         for number, within in enumerate(self._held(snapshot, nodes)):
-            rows = sorted(self._within[within])
-            of_level = np.array([row for row in rows if may_fit[row]], dtype=np.int64)
+            in_order = sorted(self._within[within])
+            rows = np.array(in_order, dtype=np.int64)
+            of_level = rows[may_fit[rows]]
 
             if number * len(snapshot.table) >= SUMMED_NODES:
                 fits[of_level] = True
@@ -202,7 +209,7 @@ class ShapeRows:
             elif of_level.size:
                 needed = requests[of_level] * least[of_level]
                 totals = _totals(within, snapshot.table, free, nodes)
-                for amounts in _distinct(totals):
+                for amounts in _largest(totals):
                     fits[of_level] |= (needed <= amounts).all(axis=1)
 
         return fits
@@ -299,7 +306,8 @@ class ShapeRows:
 
         more = rows - len(before)
         no_rows = np.zeros(more, dtype=np.bool_)
-        self._least = np.append(self._least, np.ones(more, dtype=np.int64))
+        one_each = np.ones(more, dtype=np.int64)
+        self._least = np.append(self._least, one_each)
         self._is_bound = np.append(self._is_bound, no_rows)
         self._pending = np.append(self._pending, no_rows)
 
@@ -321,9 +329,43 @@ def _totals(
     return totals
 
 
-def _distinct(columns: Ints) -> Iterable[Ints]:
-    """The columns, each once if they are many."""
-    if columns.shape[1] > FEW_COLUMNS:
-        columns = np.unique(columns, axis=1)
+def _largest(columns: Ints) -> Iterable[Ints]:
+    """The columns without those that another one exceeds in all rows, if they are many.
 
-    return columns.T
+    What fits in a column fits in one of these. Where more than `MOST_COLUMNS` exceed each other in
+    some row, the last ones are the maximum of several, in which more may fit.
+    """
+    if columns.shape[1] <= FEW_COLUMNS:
+        return columns.T
+
+    # In parts of the most, so that resources of all units count alike.
+    most = columns.max(axis=1, keepdims=True)
+    parts = columns / np.maximum(most, 1)
+    order = np.argsort(-parts.sum(axis=0))
+    left = columns[:, order]
+    largest: list[Ints] = []
+
+    # None exceeds the first one.
+    while left.shape[1] and len(largest) < MOST_COLUMNS // 2:
+        first = left[:, 0]
+        largest.append(first)
+        is_other = (left > first[:, np.newaxis]).any(axis=0)
+        left = left[:, is_other]
+
+    maxima = _maxima(left, MOST_COLUMNS // 2)
+    return [*largest, *maxima]
+
+
+def _maxima(columns: Ints, number: int) -> Iterable[Ints]:
+    """At most so many columns, each the maximum of some that are close in the first row that
+    differs.
+    """
+    many = columns.shape[1]
+    if many <= number:
+        return columns.T
+
+    order = np.lexsort(columns[::-1])
+    size = -(-many // number)
+    begins = np.arange(0, many, size)
+    maxima = np.maximum.reduceat(columns[:, order], begins, axis=1)
+    return maxima.T

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
 from gangsched.core.topology import TopologyLevel, level
@@ -166,3 +167,28 @@ def test_nobody_sleeps_beside_room_in_a_domain(seed: int, monkeypatch: pytest.Mo
 
 def _takes(of: Node, kind: Shape) -> int:
     return min(dict(of.allocatable).get(name, 0) // amount for name, amount in kind.requests)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_shapes_are_compared_with_the_largest_nodes_alone(seed: int) -> None:
+    """Attack: 760 small pods of a tenant left as many nodes with other amounts, and thousands of
+    shapes were compared with each in every turn.
+    """
+    dice = random.Random(seed)
+    columns = np.array([[dice.randrange(40) for _ in range(500)] for _ in range(3)])
+    kept = [*shape_rows_module._largest(columns)]
+    assert len(kept) <= shape_rows_module.MOST_COLUMNS
+    for _ in range(200):
+        asked = np.array([dice.randrange(41) for _ in range(3)])
+        fits_one = any((asked <= column).all() for column in columns.T)
+        assert fits_one == any((asked <= column).all() for column in kept)
+
+
+def test_of_thousands_of_nodes_that_exceed_each_other_each_stands_for_several() -> None:
+    """Whatever fits is found; that more seems to fit is found out when it is looked at."""
+    columns = np.array([[number, 5_000 - number] for number in range(5_000)]).T
+    kept = [*shape_rows_module._largest(columns)]
+    assert len(kept) <= shape_rows_module.MOST_COLUMNS
+    for column in columns.T:
+        assert any((column <= each).all() for each in kept)
+    assert not any((np.array([2_500, 2_700]) <= each).all() for each in kept)
