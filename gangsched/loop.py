@@ -1,6 +1,6 @@
 """The loop: it applies messages, makes a plan, hands out actions and applies their outcomes.
 
-Invariant: one task owns the state. It applies, plans and commits without an await in between, so a
+Invariant: one task owns the state. It applies nothing between preparing a plan and its commit, so a
 plan is committed on exactly the state that it was made from. While another instance leads, messages
 are applied but no decisions are made, so that the state is ready when this instance takes over. The
 loop uses Protocols, never `kube`; time comes from its clock.
@@ -38,7 +38,7 @@ from gangsched.state.scheduling import SchedulingState
 from gangsched.telemetry.audit import Audit
 from gangsched.telemetry.history import History
 from gangsched.telemetry.metrics import Metrics
-from gangsched.turn import plan_and_commit, prepare
+from gangsched.turn import Planned, commit_plan, make_plan, prepare
 
 MESSAGES_PER_TURN = 1_000
 APPLY_AT_MOST_S = 0.015
@@ -56,6 +56,10 @@ READ_BESIDE_A_PLAN = 600
 nothing: plans have most of a turn's 50 ms, and no stream of messages keeps them off. Of new gangs
 others are read in the turn after the plan (`state.changed_gangs`): however many one namespace
 creates, every second turn has a plan."""
+NEXT_STEP_WITHIN_S = 0.01
+"""A turn that has taken longer leaves its next step to the next turn, which goes on there: each of
+them may have most of a turn's 50 ms.
+"""
 TURN_EVERY_S = 0.01
 """A turn costs as much for one message as for ten: the first one is looked at at once, the next
 ones together.
@@ -139,6 +143,9 @@ class Loop:
         self._wake = asyncio.Event()
         self._looked_ahead_s = float("-inf")
         self._plan_is_next = False
+        #: Steps of the last turn, with which the next one goes on.
+        self._is_prepared = False
+        self._planned: Planned | None = None
         self._stopping = False
         self._log = structlog.get_logger()
 
@@ -179,7 +186,8 @@ class Loop:
 
                 await self._sleep()
 
-            if len(self._messages) < MESSAGES_PER_TURN and not self._plan_is_next:
+            goes_on = self._plan_is_next or self._is_prepared
+            if len(self._messages) < MESSAGES_PER_TURN and not goes_on:
                 await asyncio.sleep(next_s - clock())  # a negative time is none
 
     def _turn_walled(self) -> bool:
@@ -188,6 +196,7 @@ class Loop:
             return self.turn()
         except Exception as error:
             self._plan_is_next = False
+            self._drop_steps()
             self._state.bulkhead.blame(error, FaultPlace.TURN, self._ports.clock.now_s())
             return bool(self._messages)
 
@@ -199,7 +208,35 @@ class Loop:
             return now_s + DEADLINE_UNKNOWN_S
 
     def turn(self) -> bool:
-        """Take one turn; True if another is needed at once."""
+        """Take one turn, or what the last one left of it; True if another is needed at once."""
+        began_s = self._ports.clock.now_s()
+        if not self._is_prepared:
+            is_busy = self._begin(began_s)
+            if not self._is_prepared:
+                return is_busy
+            if self._took_long(began_s):
+                return True
+
+        # Nothing is applied before the commit, so that all of it is still current.
+        planned = self._planned
+        self._drop_steps()
+        if not self._decides():
+            return True
+
+        if planned is None:
+            planned = self._plan(self._ports.clock.now_s())
+            if planned is not None and self._took_long(began_s):
+                self._is_prepared = True
+                self._planned = planned
+                return True
+
+        self._commit(planned, self._ports.clock.now_s())
+        return planned is not None or bool(self._messages)
+
+    def _begin(self, began_s: float) -> bool:
+        """Apply messages, and prepare a plan if none is left to the next turn; True if another turn
+        is needed at once.
+        """
         applied = 0 if self._plan_is_next else self._take_in()
         # More messages than one turn applies: planning on half of a burst would start gangs on
         # outdated nodes.
@@ -217,10 +254,25 @@ class Loop:
             return is_late
 
         # The next turn applies nothing and plans, so that no stream of messages keeps plans off.
-        self._plan_is_next = is_late or applied > MESSAGES_BESIDE_A_PLAN
-        if self._plan_is_next:
-            return True
+        is_long = applied > MESSAGES_BESIDE_A_PLAN or (applied > 0 and self._took_long(began_s))
+        self._plan_is_next = is_late or is_long
+        if not self._plan_is_next:
+            self._prepare(now_s)
+            self._is_prepared = True
 
+        return True
+
+    def _drop_steps(self) -> None:
+        """The next turn begins anew."""
+        self._is_prepared = False
+        self._planned = None
+
+    def _took_long(self, began_s: float) -> bool:
+        """Whether a turn has taken so long that the next step is the next turn's."""
+        return self._ports.clock.now_s() > began_s + NEXT_STEP_WITHIN_S
+
+    def _prepare(self, now_s: float) -> None:
+        """Do what comes before a plan, and carry it out."""
         prepared = prepare(
             self._state,
             now_s,
@@ -234,7 +286,11 @@ class Loop:
 
         # Before the plan, which these binds and evictions need not wait for.
         self._carry_out(prepared.actions)
-        planned = self._plan(now_s)
+
+    def _commit(self, planned: Planned | None, now_s: float) -> None:
+        """Commit a plan, if one was made, and report."""
+        if planned is not None:
+            self._decide(planned, now_s)
 
         for start in self._state.waits.take_started():
             self._metrics.gangs.started(start)
@@ -242,11 +298,9 @@ class Loop:
         for heal in self._state.waits.take_healed():
             self._metrics.gangs.healed(heal, self._ports.clock.wall_s())
 
-        self._report(now_s, is_after_plan=planned)
+        self._report(now_s, is_after_plan=planned is not None)
         if (counts := self._state.preemptions.nominations.journal.take_counts()) is not None:
             self._metrics.preemption.add(counts)
-
-        return planned or bool(self._messages)
 
     def _reads_ahead(self, now_s: float) -> bool:
         """Read some of what changed where that is too much for a turn with a plan; whether it was.
@@ -339,32 +393,31 @@ class Loop:
 
         return applied
 
-    def _plan(self, now_s: float) -> bool:
-        """Plan and commit what is ready; False when nothing was."""
+    def _plan(self, now_s: float) -> Planned | None:
+        """Plan what is ready; None if nothing is."""
         clock = self._ports.clock
-        planned = plan_and_commit(
+        return make_plan(
             self._state,
             now_s,
             clock.wall_s(),
             limits=self._limits,
             clock=clock.now_s,
         )
-        if planned is None:
-            return False
 
+    def _decide(self, planned: Planned, now_s: float) -> None:
+        """Commit a plan, and carry it out."""
+        decided = commit_plan(self._state, planned, now_s)
         self.audit.plan += 1
-        self._carry_out(planned.actions)
-        self.audit.planned(planned.plan)
-        self._count(planned.plan, planned.took_s)
+        self._carry_out(decided.actions)
+        self.audit.planned(decided.plan)
+        self._count(decided.plan, decided.took_s)
         self._metrics.reservations.planned(
-            planned.plan,
-            planned.given.queue,
-            planned.given.snapshot,
-            wall_s=clock.wall_s(),
+            decided.plan,
+            decided.given.queue,
+            decided.given.snapshot,
+            wall_s=self._ports.clock.wall_s(),
             policy=self._state.registry.policy,
         )
-
-        return True
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
         # Binds first: reports and nominations of the same turn wait for pauses between them anyway.

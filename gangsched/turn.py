@@ -46,6 +46,14 @@ class Prepared(msgspec.Struct, frozen=True):
     overruns: list[RecordEvent]
 
 
+class Planned(msgspec.Struct, frozen=True):
+    """A plan that is not committed yet, its input, and its duration."""
+
+    given: PlanInput
+    plan: Plan
+    took_s: float
+
+
 class Decided(msgspec.Struct, frozen=True):
     """A committed plan: its input, the actions that carry it out, and its duration."""
 
@@ -115,6 +123,20 @@ def plan_and_commit(
 ) -> Decided | None:
     """Do steps 5 and 6; None if there is nothing to decide. `clock` measures the plan, for metrics
     and back-offs.
+    """
+    planned = make_plan(state, now_s, wall_s, limits=limits, clock=clock)
+    return commit_plan(state, planned, now_s) if planned is not None else None
+
+
+def make_plan(
+    state: SchedulingState,
+    now_s: float,
+    wall_s: float,
+    *,
+    limits: Limits | None,
+    clock: Callable[[], float] = lambda: 0.0,
+) -> Planned | None:
+    """Do step 5; None if there is nothing to decide.
 
     The work that this turn has spent on nominations and on ordering groups reduces the plan's limit
     of work, unless the plan continues an unfinished group, which may need the whole limit.
@@ -142,16 +164,20 @@ def plan_and_commit(
         return None
 
     given, proposal = planned
-    took_s = clock() - began_s
-    actions = bulkhead.run(
+    return Planned(given, proposal, clock() - began_s)
+
+
+def commit_plan(state: SchedulingState, planned: Planned, now_s: float) -> Decided:
+    """Do step 6, with nothing applied since the plan was made."""
+    actions = state.bulkhead.run(
         FaultPlace.COMMIT,
-        lambda: state.commit(proposal, given.snapshot, now_s=now_s),
+        lambda: state.commit(planned.plan, planned.given.snapshot, now_s=now_s),
         list[Action](),
         now_s,
     )
-    bulkhead.went_well()
+    state.bulkhead.went_well()
 
-    return Decided(given, proposal, actions, took_s)
+    return Decided(planned.given, planned.plan, actions, planned.took_s)
 
 
 @dataclass(slots=True)

@@ -133,7 +133,8 @@ async def calls_for_one_pod() -> list[tuple[str, str]]:
     sys.setprofile(noting(calls))
     try:
         await informers.reflectors["pods"]._take([watched])
-        daemon.loop.turn()
+        while daemon.loop.turn():
+            pass  # its steps may each be a turn of their own
         await settle()
         daemon.loop.drain()
     finally:

@@ -7,10 +7,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from gangsched import loop as loop_module
 from gangsched.core.cycle import Limits
 from gangsched.loop import (
     APPLY_AT_MOST_S,
@@ -18,6 +20,7 @@ from gangsched.loop import (
     MESSAGES_BESIDE_A_PLAN,
     MESSAGES_BETWEEN_LOOKS,
     MESSAGES_PER_TURN,
+    NEXT_STEP_WITHIN_S,
     PASSES,
     READ_PER_TURN,
     TURN_EVERY_S,
@@ -146,6 +149,89 @@ def test_a_turn_that_applied_much_leaves_the_plan_to_the_next_one_which_applies_
         bench.loop.inbox(Applied(pod(f"later{number}", gpus=0, gated=True)))
     assert bench.loop.turn()
     assert (len(bench.binds), len(bench.loop._messages)) == (110, MESSAGES_PER_TURN + 1)
+
+
+class Slow(Bench):
+    """A bench on which each step of a turn takes longer than a turn may before its next step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[str] = []
+
+    def step(self, name: str, act: Callable[..., Any]) -> Callable[..., Any]:
+        """The same, which takes long."""
+
+        def slow(*arguments: Any, **named: Any) -> Any:
+            self.steps.append(name)
+            self.now += 1.1 * NEXT_STEP_WITHIN_S
+            return act(*arguments, **named)
+
+        return slow
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Slow:
+    """A loop with one node of eight GPUs whose steps take long."""
+    made = Slow()
+    made.loop.inbox(Applied(node("a", 8)))
+    made.loop.turn()
+    made.state.apply = made.step("apply", made.state.apply)  # type: ignore[method-assign]
+    for name in ("prepare", "make_plan", "commit_plan"):
+        step = made.step(name, getattr(loop_module, name))
+        monkeypatch.setattr(loop_module, name, step)
+
+    return made
+
+
+def test_a_turn_that_took_long_leaves_its_next_step_to_the_next_turn(slow: Slow) -> None:
+    """A turn is not longer than one of its steps, and what comes meanwhile is applied after the
+    commit: the plan is for the state that it was made from.
+    """
+    slow.loop.inbox(Applied(pod("p")))
+    for step in ("apply", "prepare", "make_plan", "commit_plan"):
+        slow.steps.clear()
+        assert slow.loop.turn()
+        assert slow.steps == [step]
+        assert bool(slow.binds) == (step == "commit_plan")
+        slow.loop.inbox(Applied(pod(f"{step}-later", gated=True)))
+
+    assert len(slow.loop._messages) == 4
+
+
+def test_a_plan_is_not_committed_by_who_leads_no_more(slow: Slow) -> None:
+    """The Lease was lost between the turn that planned and the one that would commit."""
+    slow.loop.inbox(Applied(pod("p")))
+    for _ in range(3):
+        slow.loop.turn()
+
+    slow.leads = False
+    for _ in range(5):
+        slow.loop.turn()
+
+    assert "commit_plan" not in slow.steps
+    slow.leads = True
+    slow.steps.clear()
+    while not slow.binds:
+        assert slow.loop.turn()
+
+    assert slow.steps.count("make_plan") == 1, "it is planned anew"
+
+
+def test_a_step_that_raises_is_not_taken_up_again(slow: Slow) -> None:
+    """I10: the next turn begins anew."""
+    slow.loop.inbox(Applied(pod("p")))
+    for _ in range(2):
+        slow.loop.turn()
+
+    raising = pytest.MonkeyPatch()
+    with raising.context() as patch:
+        patch.setattr(loop_module, "make_plan", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            slow.loop.turn()
+
+    slow.steps.clear()
+    slow.loop.turn()
+    assert slow.steps == ["prepare"]
 
 
 def test_a_turn_reads_a_bounded_part_of_the_gangs_that_changed(bench: Bench) -> None:
