@@ -456,6 +456,14 @@ class Ledger:
 
         return self._in_use
 
+    def counted_on(self) -> Ints:
+        """`in_use`, and that of all nominations of lower priorities than are respected now."""
+        counted_on = self.in_use().copy()
+        for level in self._snapshot.nominated.levels[self._respected :]:
+            counted_on += level.in_use
+
+        return counted_on
+
     def amounts(self, placed: Iterable[tuple[Pod, str]]) -> Ints:
         """`amounts[r][n]` that these pods request on their nodes."""
         return self._snapshot.layout.sums((node, pod.shape.requests) for pod, node in placed)

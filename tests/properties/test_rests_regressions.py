@@ -670,6 +670,26 @@ def test_a_claim_that_is_written_wakes_those_to_whom_its_pod_yields_now() -> Non
     assert world.bound() == {"high-0": "a"}
 
 
+def test_room_of_a_pod_that_leaves_is_promised_once_whoever_is_nominated_there_first() -> None:
+    """V10: a pod leaves for a gang, a higher priority is nominated there as well, and in the same
+    plan a third one was bound beside both as if the pod left twice; that bind was refused.
+    """
+    world = World(node("a", 8, cpu_milli=16_000), rules=RULES, preempts=True)
+    leaves = pod("leaves", gpus=4, cpu_milli=2_000, priority=0)
+    world.create(running(leaves, "a"))
+    world.leaving[leaves.uid] = world.now_s + 300
+    world.create(members("first", 2, gpus=4, cpu_milli=2_000, priority=5))
+    world.settle()
+    assert world.state.preemptions.nominations.all()
+
+    world.create(
+        pod("higher", gpus=8, cpu_milli=1_000, priority=10),
+        pod("beside", gpus=0, cpu_milli=12_000, priority=0),
+    )
+    world.advance(600)
+    assert world.bound() == {"higher": "a", "beside": "a"}
+
+
 @pytest.mark.parametrize("ends", [(1_000,), (1_000, 2_000)])
 def test_a_head_whose_start_time_takes_too_much_work_to_find_gets_its_fence(
     ends: tuple[int, ...],

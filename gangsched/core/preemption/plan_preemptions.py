@@ -643,7 +643,8 @@ class PlanPreemptions:
         going = np.flatnonzero(goes & columns.on_node)
 
         # Room that others count on already is not counted on twice, so this starts below zero.
-        in_use = -ledger.in_use()
+        # Also lower priorities: those behind them see their promises together with this one.
+        in_use = -ledger.counted_on()
         for row, requests in enumerate(columns.requests(list(ledger.resources), going)):
             np.add.at(in_use[row], columns.node[going], requests)
 
