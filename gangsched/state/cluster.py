@@ -67,6 +67,8 @@ class Cluster:
 
         # so that many changes between two plans cost one copy
         self._stale_table = self._stale_columns = False
+        self._stale_rows: set[str] = set()  # resources, if not all columns are stale
+        self._through: Set[str] = frozenset()  # resources that devices serve, as the columns show
         self._snapshot: Snapshot | None = None
         self._freed = set[str]()
         self._all_freed = False  # a flag, since all nodes for each of 1,000 pods took 60 ms
@@ -147,11 +149,10 @@ class Cluster:
         """Recount what nodes offer, because devices now serve other extended resources
         than before.
         """
-        self._stale_columns = True
+        self._stale_rows |= self._through | self.served.names
         self._all_freed = True
         self._narrowed = True
         self._snapshot = None
-        self.served.forget_masks()
 
     def _offer(self, node: Node, before: Mapping[str, int]) -> None:
         """Update the columns of a node that offered other amounts before."""
@@ -460,11 +461,7 @@ class Cluster:
                 storage,
                 self._promises.current(ColumnLayout(self._resources, self._table.index)),
                 self._overhead_columns,
-                (
-                    self.served.masks([self._nodes[name] for name in self._table.names])
-                    if self.served.names
-                    else {}
-                ),
+                self.served.masks(self._in_order),
             )
         elif self._snapshot.storage is not storage:
             self._snapshot = structs.replace(self._snapshot, storage=storage)
@@ -642,27 +639,76 @@ class Cluster:
             self._version += len(self._rows)
 
         if self._stale_columns:
-            of_nodes = (name for node in self._table.nodes for name, _ in node.allocatable)
-            resources = dict(self._resources)
-            for name in (*of_nodes, *sorted(self.served.names)):
-                resources.setdefault(name, len(resources))
+            self._fill_columns()
+        elif self._stale_rows:
+            self._fill_rows(self._stale_rows)
+        else:
+            return
 
-            # Not in place: snapshots share it, and whoever remembers rows knows it by identity.
-            if len(resources) > len(self._resources):
-                self._resources = resources
+        self._stale_columns = False
+        self._stale_rows = set()
+        self._through = frozenset(self.served.names)
 
-            # The table's nodes may offer other amounts than now, which alone does not make a new
-            # table.
-            self._allocatable = self._filled(
-                self.served.offered(self._nodes[name]) for name in self._table.names
-            )
-            used = self._filled(self._used.get(name, {}) for name in self._table.names)
-            self._free = np.maximum(self._allocatable - used, OVERFULL)
-            ends_with_node = self._filled(
-                self._overhead.get(name, {}) for name in self._table.names
-            )
-            self._overhead_columns = ends_with_node if self._overhead else None
-            self._stale_columns = False
+    def _in_order(self) -> list[Node]:
+        """The nodes as they are now, in the order of the table: they may offer other amounts than
+        the table's, which alone does not make a new table.
+        """
+        return [self._nodes[name] for name in self._table.names]
+
+    def _fill_columns(self) -> None:
+        """Fill all columns."""
+        of_nodes = (name for node in self._table.nodes for name, _ in node.allocatable)
+        self._know((*of_nodes, *sorted(self.served.names)))
+
+        self._allocatable = self._filled(self.served.offered(node) for node in self._in_order())
+        used = self._filled(self._used.get(name, {}) for name in self._table.names)
+        self._free = np.maximum(self._allocatable - used, OVERFULL)
+        self._fill_overhead()
+
+    def _fill_rows(self, names: Set[str]) -> None:
+        """Fill the rows of some resources, when other ones are served by devices than before."""
+        self._know(sorted(names & self.served.names))
+        nodes = self._in_order()
+        more = len(self._resources) - len(self._allocatable)
+        if more:
+            size = (more, len(nodes))
+            no_rows = np.zeros(size, dtype=np.int64)
+            self._allocatable = np.vstack((self._allocatable, no_rows))
+            self._free = np.vstack((self._free, no_rows))
+
+        for name in names & self._resources.keys():
+            row = self._resources[name]
+            offered = []
+            used = []
+            for node in nodes:
+                of_node = self._used.get(node.name, {})
+                offered.append(self.served.offered_of(name, node))
+                used.append(of_node.get(name, 0))
+
+            free = np.subtract(_limited(offered), _limited(used))
+            self._allocatable[row] = _limited(offered)
+            self._free[row] = np.maximum(free, OVERFULL)
+
+        if more:
+            self._fill_overhead()
+
+    def _fill_overhead(self) -> None:
+        if not self._overhead:
+            self._overhead_columns = None
+            return
+
+        names = self._table.names
+        self._overhead_columns = self._filled(self._overhead.get(name, {}) for name in names)
+
+    def _know(self, names: Iterable[str]) -> None:
+        """Have a row for each of these resources."""
+        resources = dict(self._resources)
+        for name in names:
+            resources.setdefault(name, len(resources))
+
+        # Not in place: snapshots share it, and whoever remembers rows knows it by identity.
+        if len(resources) > len(self._resources):
+            self._resources = resources
 
     def _filled(self, amounts: Iterable[Mapping[str, int]]) -> Ints:
         """A column for each of `amounts`; row by row, because NumPy takes a list faster than single
@@ -672,14 +718,21 @@ class Cluster:
         rows = []
 
         for name in self._resources:
-            rows.append([min(column.get(name, 0), MOST_USED) for column in columns])
+            rows.append(_limited(column.get(name, 0) for column in columns))
 
         return np.array(rows, dtype=np.int64).reshape(len(rows), len(columns))
 
     def _fill_column(self, index: int, node: Node) -> None:
-        self._allocatable[:, index] = self._filled((self.served.offered(node),))[:, 0]
-        used = self._filled((self._used.get(node.name, {}),))[:, 0]
+        offered = self.served.offered(node)
+        of_node = self._used.get(node.name, {})
+        self._allocatable[:, index] = self._filled((offered,))[:, 0]
+        used = self._filled((of_node,))[:, 0]
         self._free[:, index] = np.maximum(self._allocatable[:, index] - used, OVERFULL)
+
+
+def _limited(amounts: Iterable[int]) -> list[int]:
+    """The amounts, so that they can be added up in columns."""
+    return [min(amount, MOST_USED) for amount in amounts]
 
 
 def _attributes(node: Node) -> tuple[object, ...]:

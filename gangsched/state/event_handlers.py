@@ -7,7 +7,7 @@ No decisions are made here; changed groups are planned after the next `Registry.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import assert_never
 
 from gangsched.api import keys
@@ -169,7 +169,7 @@ class EventHandlers:
             self.pod_gangs.owners.miss(kind, now_s)
         else:
             self._cluster.storage_cache.miss(kind, forbidden=forbidden)
-            self._stored(now_s)
+            self._stored()
 
     def _applied(
         self,
@@ -229,7 +229,7 @@ class EventHandlers:
                 pass  # `CapacityAsks` has read it
             case _:
                 self._cluster.storage_cache.apply(item)
-                self._stored(now_s)
+                self._stored()
 
         return ()
 
@@ -249,11 +249,40 @@ class EventHandlers:
         for member in self._members.of_namespaces(changed):
             self._applied(member.pod, now_s)
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether pods still have to be assigned again."""
+        return self.pod_gangs.is_behind or self._cluster.served.is_behind
+
     def assign(self, now_s: float) -> None:
-        """Assign a bounded number of pods again whose gang may be another one now."""
-        for uid in self.pod_gangs.take_moving():
+        """Assign a bounded number of pods again whose gang may be another one now, or what devices
+        serve of their resources.
+        """
+        self._apply_again(self.pod_gangs.take_moving(), now_s)
+        self._claim_some(now_s)
+
+    def _apply_again(self, uids: Iterable[str], now_s: float) -> None:
+        for uid in uids:
             if (member := self._members.get(uid)) is not None:
                 self._applied(member.pod, now_s)
+
+    def _claim_some(self, now_s: float) -> None:
+        """Give some waiting pods the claims that they need because of other classes of devices."""
+        served = self._cluster.served
+        self._apply_again(served.take_outdated(self._with_extended), now_s)
+        self._show_served()
+
+    def _with_extended(self) -> Iterator[Pod]:
+        """The waiting pods that request extended resources."""
+        for member in self._members.all():
+            pod = member.pod
+            if pod.shape.extended and not pod.node_name:
+                yield pod
+
+    def _show_served(self) -> None:
+        """Let nodes offer through devices what pods ask for."""
+        if self._cluster.served.shows_more():
+            self._cluster.serve()
 
     def _gone(self, message: Gone, now_s: float) -> None:
         kind = message.kind
@@ -276,7 +305,7 @@ class EventHandlers:
             self.pod_gangs.owners.drop(kind, key)
         else:
             self._cluster.storage_cache.drop(kind, key)
-            self._stored(now_s)
+            self._stored()
 
     def _replaced(self, message: Replaced, now_s: float) -> tuple[RecordEvent, ...]:
         kind = message.kind
@@ -301,7 +330,10 @@ class EventHandlers:
             self.pod_gangs.owners.replace(kind, items, now_s)
         else:
             self._cluster.storage_cache.replace(kind, items)
-            self._stored(now_s)
+            self._stored()
+            # The first list, as of namespaces.
+            while self._cluster.served.is_behind:
+                self._claim_some(now_s)
 
         return ()
 
@@ -332,16 +364,13 @@ class EventHandlers:
         """
         self._registry.touch_unhurried(self._cluster.storage_cache.waits.take(most))
 
-    def _stored(self, now_s: float) -> None:
+    def _stored(self) -> None:
         """Claims, volumes or devices changed, and perhaps which extended resources are served by
         devices.
         """
         self._cluster.reoffer()
-
         if self._cluster.served.reclassified():
             self._cluster.serve()
-            for pod in [member.pod for member in self._members.all() if member.pod.shape.extended]:
-                self._applied(pod, now_s)
 
     def _apply_pod(
         self,
@@ -354,9 +383,8 @@ class EventHandlers:
         bind was.
         """
         if pod.shape.extended and not pod.node_name and pod.scheduler_name in self._names:
-            pod, is_new = self._cluster.served.claimed(pod)
-            if is_new:
-                self._cluster.serve()
+            pod = self._cluster.served.claimed(pod)
+            self._show_served()
 
         gang_id, plain = self.pod_gangs.gang_of(pod, now_s)
         member = self._members.get(pod.uid)

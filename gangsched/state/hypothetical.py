@@ -201,11 +201,10 @@ def with_served(wanted: Wanted, cluster: Cluster) -> Wanted:
     """
     claimed: dict[str, Pod] = {}
     for pod in wanted.pods:
-        claimed[pod.uid], is_new = (
-            cluster.served.claimed(pod) if pod.shape.extended else (pod, False)
-        )
-        if is_new:
-            cluster.serve()
+        claimed[pod.uid] = cluster.served.claimed(pod) if pod.shape.extended else pod
+
+    if cluster.served.shows_more(at_once=True):
+        cluster.serve()
 
     parts = tuple(
         replace(part, pods=tuple(claimed[pod.uid] for pod in part.pods)) for part in wanted.parts

@@ -303,7 +303,7 @@ class SchedulingState:
         self._kept_rooms.release(now_s)
 
         self.pod_gangs.owners.look(now_s)
-        if in_turn and self.pod_gangs.is_behind:
+        if in_turn and self._event_handlers.is_behind:
             self._event_handlers.assign(now_s)
         if most_new > 0 and self.cluster.storage_cache.waits:
             self._look_at_claims(is_bounded=min(most, most_new) < math.inf)
@@ -716,7 +716,7 @@ class SchedulingState:
         # First: what is not done in a pause is due as soon as it is over.
         if self.bulkhead.is_paused(now_s):
             return self.bulkhead.pause.until_s
-        if self.registry.is_behind or self.pod_gangs.is_behind:
+        if self.registry.is_behind or self._event_handlers.is_behind:
             return now_s
         if self.cluster.storage_cache.waits:
             return now_s
