@@ -26,10 +26,12 @@ keeps them by itself.
 from __future__ import annotations
 
 import math
+from collections.abc import Set
 
 from msgspec import structs
 
 from gangsched.core.cycle import Limits, plan
+from gangsched.model.gang import Group
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.plan import Verdict
 from gangsched.model.preemption import NotHelpful, Obstacle, Preemption
@@ -61,8 +63,33 @@ def sleepers(
         and not state.registry.awaits_pod_group(group.id)
         and group.id != unexamined
     ]
+    nominated = {record.group for record in state.preemptions.nominations.all()}
+    found = _found(state, waiting, nominated, now_s, wall_s, policy)
+    others = [group for group in waiting if group.id not in nominated]
+    if found and len(others) < len(waiting):
+        # What one that sleeps by its nomination could hold elsewhere leaves room to others only
+        # when it does: until then all of its promises are kept (V11, V16).
+        beside = _found(state, others, nominated, now_s, wall_s, policy)
+        found = {
+            group_id: text
+            for group_id, text in found.items()
+            if group_id in nominated or group_id in beside
+        }
+    return [*found.values()]
+
+
+def _found(
+    state: SchedulingState,
+    waiting: list[Group],
+    nominated: Set[str],
+    now_s: float,
+    wall_s: float,
+    policy: GpuPolicy | None,
+) -> dict[str, str]:
+    """By group, what a plan of these would do."""
     if not waiting:
-        return []
+        return {}
+    examines = state.queue.preemptors.next_deadline_s() < math.inf
     # Whose room of unbound members yields to a higher priority, though they wait for no room.
     beside = [*state.holds.beside({group.id for group in waiting}, now_s)]
     preempting = state.preemptions.input((group.id for group in waiting), wall_s)
@@ -86,12 +113,11 @@ def sleepers(
         if preempting is None or not later:
             break
         preempting = structs.replace(preempting, known=later)
-    nominated = {record.group for record in state.preemptions.nominations.all()}
     # Who gives up room to one that preempts does so when that one is examined.
     gives_up_later = examines and any(
         isinstance(verdict.preemption, Preemption) for verdict in proposal.verdicts
     )
-    found = []
+    found = {}
     for verdict in proposal.verdicts:
         done = [
             f"{name} {sorted((each.pod.name, each.node) for each in placed)}"
@@ -107,7 +133,7 @@ def sleepers(
                 f" {sorted((e.pod.name, e.node) for e in verdict.preemption.placements)}"
             )
         if done:
-            found.append(f"{verdict.group} sleeps, and a plan {' and '.join(done)}")
+            found[verdict.group] = f"{verdict.group} sleeps, and a plan {' and '.join(done)}"
     return found
 
 

@@ -127,34 +127,9 @@ class NominatedRoom:
         return bool(self.levels)
 
     def used_up(self, group: str, placed: Mapping[str, str]) -> set[str]:
-        """Uids of the group's nominations that end once these pods, by uid, are on these nodes.
-
-        A pod on a node that is nominated for another pod like it uses up that nomination. The other
-        pod still needs room, which is kept where the first one was nominated.
-        """
+        """Uids of the group's nominations that end once these pods, by uid, are on these nodes."""
         there = self.by_group.get(group)
-        if not there:
-            return set()
-
-        of_pod = {nomination.pod.uid: nomination for nomination in there.values()}
-        exchanged = of_pod.keys() & placed.keys()
-
-        for uid in sorted(exchanged):
-            node = placed[uid]
-            own = of_pod[uid]
-            if own.node == node:
-                continue
-
-            for other, nomination in of_pod.items():
-                if (
-                    other not in exchanged
-                    and nomination.node == node
-                    and nomination.pod.shape is own.pod.shape
-                ):
-                    of_pod[uid], of_pod[other] = nomination, own
-                    break
-
-        return {of_pod[uid].pod.uid for uid in exchanged}
+        return used_up(there.values(), placed) if there else set()
 
     def changed(
         self,
@@ -243,3 +218,31 @@ def _moved(
         level.number + sum(sign for *_, sign in moves),
         filtered,
     )
+
+
+def used_up(nominations: Iterable[Nomination], placed: Mapping[str, str]) -> set[str]:
+    """Uids of the nominations, all of one group, that end once these pods, by uid, are on these
+    nodes.
+
+    A pod on a node that is nominated for another pod like it uses up that nomination. The other pod
+    still needs room, which is kept where the first one was nominated.
+    """
+    of_pod = {nomination.pod.uid: nomination for nomination in nominations}
+    exchanged = of_pod.keys() & placed.keys()
+
+    for uid in sorted(exchanged):
+        node = placed[uid]
+        own = of_pod[uid]
+        if own.node == node:
+            continue
+
+        for other, nomination in of_pod.items():
+            if (
+                other not in exchanged
+                and nomination.node == node
+                and nomination.pod.shape is own.pod.shape
+            ):
+                of_pod[uid], of_pod[other] = nomination, own
+                break
+
+    return {of_pod[uid].pod.uid for uid in exchanged}

@@ -326,6 +326,14 @@ class Cluster:
         if nomination is not None and not nomination.group:
             self._freed.add(nomination.node)  # members that are held there may be held no more
 
+    def use_up(self, uid: str) -> None:
+        """A pod was placed that uses up this nomination; it ends when that is seen (V11)."""
+        self._promises.use_up(uid)
+
+    def forget_used_up(self) -> None:
+        """All nominations that are used up have ended; others are kept again."""
+        self._promises.forget_used_up()
+
     def open(self, nodes: Iterable[str]) -> None:
         """Record that these nodes are no longer held back."""
         self._freed.update(self._nodes.keys() & set(nodes))

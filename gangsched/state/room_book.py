@@ -29,6 +29,8 @@ class RoomBook:
 
         #: By key, those whose room was there until somebody of higher priority took it.
         self._overtaken: set[str] = set()
+        #: By key, those whose pods have room since, until the nomination is seen to end.
+        self._used_up: set[str] = set()
 
     def get(self, key: str) -> Nomination | None:
         """The nomination with this key."""
@@ -51,6 +53,7 @@ class RoomBook:
         now = nomination[:2] if nomination is not None else None
         if now != before:
             self._overtaken.discard(key)
+            self._used_up.discard(key)
 
         # A new nomination may be on another node, so the old one is taken out in any case.
         if nomination is not None:
@@ -64,16 +67,32 @@ class RoomBook:
         """Nominations to one node."""
         return self._by_node.get(node, {}).values()
 
+    def use_up(self, key: str) -> None:
+        """A pod was placed that uses up this nomination."""
+        if key in self._by_key:
+            self._used_up.add(key)
+
+    def forget_used_up(self) -> None:
+        """Keep all nominations that there are."""
+        self._used_up.clear()
+
     def kept_on(self, node: str) -> list[Nomination]:
         """Nominations to one node that are kept from pods which were placed there already: not
         those whose room was overtaken. Plans keep these as well, from all whom they place.
         """
         kept = []
-        for key, nomination in self._by_node.get(node, {}).items():
+        for key, nomination in self._not_used_up(node).items():
             if key not in self._overtaken:
                 kept.append(nomination)
 
         return kept
+
+    def _not_used_up(self, node: str) -> Mapping[str, Nomination]:
+        on_node = self._by_node.get(node, {})
+        if self._used_up.isdisjoint(on_node):
+            return on_node
+
+        return {key: on_node[key] for key in on_node.keys() - self._used_up}
 
     def used(
         self,
@@ -85,7 +104,7 @@ class RoomBook:
         """A pod of this priority came to a node or left it, whose free amounts were `before` and
         are `after`.
         """
-        promised = self._by_node.get(node, {})
+        promised = self._not_used_up(node)
         lacking = self._lacking(promised, after)
         self._overtaken -= promised.keys() - lacking
         if not lacking:

@@ -17,7 +17,7 @@ from gangsched.core.reservations.heads import empty_ledger, find_heads, head_of
 from gangsched.core.work import OutOfWork, Work
 from gangsched.model.gang import Placement
 from gangsched.model.inter_pod import InterPodConstraints, PodTerm, Requirement
-from gangsched.model.objects import ClaimUse
+from gangsched.model.objects import ClaimUse, NodeSelectorTerm, PreferredTerm
 from gangsched.model.preemption import HeldBack, PreemptionSettings, VictimScope
 from gangsched.model.protocol import Applied
 from gangsched.model.reservation import ReservationLimits, Reserved
@@ -688,6 +688,33 @@ def test_room_of_a_pod_that_leaves_is_promised_once_whoever_is_nominated_there_f
     )
     world.advance(600)
     assert world.bound() == {"higher": "a", "beside": "a"}
+
+
+def test_a_place_whose_pod_has_room_elsewhere_is_free_to_those_decided_after_it() -> None:
+    """V11: in the plan it was; until the next turn the last check kept it, and refused the bind."""
+    rules = replace(RULES, preemption=replace(RULES.preemption, max_wait_s=600))
+    world = World(node("a", 8), node("b", 3), rules=rules, preempts=True)
+    stays, leaves = pod("stays", gpus=8), pod("leaves", gpus=3)
+    world.create(running(stays, "a"), running(leaves, "b"))
+    for victim in (stays, leaves):
+        world.leaving[victim.uid] = world.now_s + 300
+
+    large, small = members("first", 2, priority=5, mode="NonStrict")
+    likes = PreferredTerm(100, NodeSelectorTerm((Requirement("tier", "In", ("new",)),)))
+    world.create(
+        msgspec.structs.replace(large, shape=shape(8)),
+        msgspec.structs.replace(small, shape=shape(3, preferred=(likes,))),
+    )
+    world.settle()
+    nominated = {pod.name: pod.nominated_node for pod in world.pods.values()}
+    assert nominated == {"stays": "", "leaves": "", "first-0": "a", "first-1": "b"}
+
+    world.delete(leaves)
+    world.add_nodes(node("c", 3, labels={"tier": "new"}))
+    world.create(pod("beside", gpus=3))
+    world.settle()
+    assert world.held() == {"first-1": "c"}
+    assert world.bound() == {"stays": "a", "beside": "b"}
 
 
 @pytest.mark.parametrize("ends", [(1_000,), (1_000, 2_000)])

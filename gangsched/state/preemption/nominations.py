@@ -310,6 +310,8 @@ class Nominations:
         for record in changed:
             actions += self._follow(record, now_s)
 
+        # The places of those who have room were given up just now.
+        self._cluster.forget_used_up()
         self._next_looks.now(stale)
 
         chosen = self._next_looks.take()
@@ -342,6 +344,8 @@ class Nominations:
 
         if started:
             return self._end(record, Result.STARTED, now_s)
+
+        self.promised.use_up(record, (*verdict.binds, *verdict.holds))
         if record.lost and not record.holds:
             return self._end(record, Result.EXPIRED if record.expired else Result.LOST, now_s)
         if record.stage is Stage.PREPARED and not record.lost:

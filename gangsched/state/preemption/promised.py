@@ -20,7 +20,7 @@ from gangsched.core.filter import static_fit
 from gangsched.core.filter.node_resources_fit import room
 from gangsched.core.permit import missing
 from gangsched.model.gang import Group, Placement
-from gangsched.model.nominated_room import ColumnLayout, Nomination
+from gangsched.model.nominated_room import ColumnLayout, Nomination, used_up
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.preemption import STUCK_S
 from gangsched.model.resources import from_dict
@@ -123,6 +123,15 @@ class Promised:
         record.nominees_on = {}
         self._unshared |= nodes
         self.changed()
+
+    def use_up(self, record: NominationRecord, placements: Iterable[Placement]) -> None:
+        """Pods of the group were placed: the places that they use up are kept from nobody, as in
+        the plan that placed them, until the nomination is settled.
+        """
+        placed = {placement.pod.uid: placement.node for placement in placements}
+        promises = [nominee.promise(record.group) for nominee in record.nominees.values()]
+        for uid in used_up(promises, placed):
+            self._cluster.use_up(f"{record.group} {uid}")
 
     def stays(self, uid: str) -> None:
         """Record that a pod is no longer a victim, including in the room that is
