@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import structs
 
-from gangsched.core.cycle import plan
+from gangsched.core.cycle import Limits, plan
 from gangsched.model.gang import Group
 from gangsched.model.nominated_room import NominatedRoom, Nomination
 from gangsched.model.objects import Node, Phase, Pod
@@ -121,10 +121,20 @@ class RunningCluster:
         return PreemptionInput(running=self._tell, **fields)
 
     def verdicts(
-        self, *groups: Group, nominations: Sequence[Nomination] = (), **rest: Any
+        self,
+        *groups: Group,
+        nominations: Sequence[Nomination] = (),
+        limits: Limits | None = None,
+        **rest: Any,
     ) -> dict[str, Verdict]:
         """What a plan makes of these groups, by id; `rest` is as for `given`."""
-        made = plan(self.snapshot(*nominations), groups, now_s=0.0, preempting=self.given(**rest))
+        made = plan(
+            self.snapshot(*nominations),
+            groups,
+            now_s=0.0,
+            limits=limits,
+            preempting=self.given(**rest),
+        )
         return {verdict.group: verdict for verdict in made.verdicts}
 
     def _tell(self, _left: float) -> Running:

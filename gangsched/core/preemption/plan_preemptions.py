@@ -50,9 +50,9 @@ by themselves.
 COVERED_A_UNIT = 3
 """Pods under PodDisruptionBudgets that are counted in one unit, once a plan."""
 LOOK_UNITS = 150
-ATTEMPT_UNITS = 1_500
-"""Units for finding out whether a group preempts, and least units of an attempt: about 15 small
-ones per plan.
+ATTEMPT_UNITS = 1_000
+"""Units for finding out whether a group preempts, and least units of an attempt, besides those of
+choosing victims (`selection`).
 """
 NOMINATION_UNITS = 200
 """Units for each group for which an attempt makes room together with others."""

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from gangsched.core.cycle import Limits
 from gangsched.core.preemption import plan_preemptions
 from gangsched.core.preemption.alike import MAX_TOGETHER
 from gangsched.core.preemption.attempt import Attempt
@@ -18,6 +19,7 @@ from tests.running_cluster import RunningCluster
 from tests.sizes import of_size
 
 GPUS = 8
+UNCUT = Limits(work=1_000_000)
 
 
 def singles(number: int, *, gpus: int = 1, priority: int = 1000) -> list[Group]:
@@ -137,9 +139,10 @@ def test_room_is_made_for_as_many_as_one_by_one_at_least(
             free[name] -= gpus
             cluster.run(f"low-{n}", name, gpus=gpus, priority=0, ran_s=rng.choice((60, 600, 3_000)))
     wanted = singles(rng.randint(2, 20), gpus=rng.choice((1, 2, 4)))
-    together = cluster.verdicts(*wanted)
+    # Enough work that neither plan is cut short: what they choose is compared.
+    together = cluster.verdicts(*wanted, limits=UNCUT)
     monkeypatch.setattr(plan_preemptions, "is_single", lambda _: False)
-    alone = cluster.verdicts(*wanted)
+    alone = cluster.verdicts(*wanted, limits=UNCUT)
     assert len(made(together)) >= len(made(alone))
     victims = [victim.uid for each in made(together).values() for victim in each.victims]
     assert len(victims) == len(set(victims))

@@ -9,6 +9,7 @@ import pytest
 
 from gangsched.core.preemption import admissible
 from gangsched.core.preemption.budgets import Budgets
+from gangsched.core.preemption.selection import Region
 from gangsched.core.work import OutOfWork, Work
 from gangsched.model.objects import Phase, Pod
 from gangsched.model.preemption import (
@@ -20,9 +21,10 @@ from gangsched.model.preemption import (
     Running,
     RunningPod,
 )
+from gangsched.model.snapshot import Ints
 from gangsched.sentences import say
 from tests import preemption_oracle as oracle
-from tests.builders import gang, group, node, pod
+from tests.builders import gang, group, node, pod, shape
 from tests.running_cluster import RunningCluster, full_of_low, high, obstacle, victims
 
 
@@ -157,3 +159,35 @@ def test_units_are_admitted_one_after_the_other_and_charged(seed: int) -> None:
     assert work.used > len(units) // 4
     with pytest.raises(OutOfWork):
         budgets.admit(list(range(12)) * 1_000, list, 12, Work(2_000))
+
+
+def test_a_plan_looks_at_as_many_regions_as_it_has_time_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A budget that lets nothing go makes each attempt choose victims in ten regions, of which each
+    takes a third of a millisecond: the plan has 25 of them, and ended with 60 ms.
+    """
+    nodes = [node(f"n{n}", 8) for n in range(20)]
+    cluster = RunningCluster(nodes)
+    for n in range(20):
+        cluster.run(f"low-{n}", f"n{n}", gpus=8, priority=0)
+
+    cluster.budget("ns/b", 0, [running.pod for running in cluster.pods])
+    preemptors = []
+    for n in range(50):
+        of = shape(8, 10 + n)
+        waiting = pod(f"p{n}", of=of, priority=9)
+        preemptors.append(group(gang(f"pod:ns/p{n}", [waiting], plain=True), priority=9))
+
+    orders = 0
+    ordered = Region.ordered
+
+    def counted(region: Region, level: int, *, by_node: bool, breaking: bool) -> Ints:
+        nonlocal orders
+        orders += 1
+        return ordered(region, level, by_node=by_node, breaking=breaking)
+
+    monkeypatch.setattr(Region, "ordered", counted)
+    verdicts = cluster.verdicts(*preemptors)
+    assert 2 <= len(verdicts) < 50
+    assert 20 <= orders <= 100
