@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Set
-from typing import Final
+from collections.abc import Iterable, Sequence, Set
+from typing import Final, TypeAlias
 
 from gangsched.model.gang import Group, Rank, namespace_of
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.resources import CPU, MEMORY
+
+_InTurn: TypeAlias = tuple[int, int, int, str]
+"""What groups have in common that take turns, and the namespace of one of them."""
 
 
 def group_key(group: Group) -> Rank:
@@ -30,23 +33,32 @@ def group_key(group: Group) -> Rank:
     )
 
 
-def in_turns(groups: Iterable[Group], looked_at: Set[str]) -> list[Group]:
+def in_turns(groups: Sequence[Group], looked_at: Set[str]) -> list[Group]:
     """Order groups for a plan: groups whose ids are not in `looked_at` come first; namespaces
     alternate among groups that differ only in age (Q1, Q2, Q4).
 
     Within a namespace the given order is kept. A group belongs to the namespace of its first gang.
     """
-    turns: Counter[tuple[bool, int, int, int, str]] = Counter()
-    keyed = []
+    ranks = []
+    turns: Counter[_InTurn] = Counter()
+    for group in groups:
+        rank = (-group.priority, group.turn, group.broken_since_s, namespace_of(group.gangs[0].id))
+        ranks.append(rank)
+        # Its turn was in an earlier plan. Else a namespace of which each group takes a whole plan
+        # would have the first turn of each.
+        if group.id in looked_at:
+            turns[rank] += 1
 
-    for place, group in enumerate(groups):
-        rank = (group.id in looked_at, -group.priority, group.turn, group.broken_since_s)
-        of_namespace = (*rank, namespace_of(group.gangs[0].id))
+    again: Counter[_InTurn] = Counter()
+    keyed = []
+    for place, (group, rank) in enumerate(zip(groups, ranks, strict=True)):
+        is_again = group.id in looked_at
+        had = again if is_again else turns
 
         # The n-th group of each namespace comes before the (n+1)-th of any, so that a flood of one
         # delays no other.
-        keyed.append(((*rank, turns[of_namespace], place), group))
-        turns[of_namespace] += 1
+        keyed.append(((is_again, *rank[:3], had[rank], place), group))
+        had[rank] += 1
 
     return [group for _, group in sorted(keyed, key=lambda entry: entry[0])]
 

@@ -60,6 +60,14 @@ def test_namespaces_take_turns() -> None:
     assert turned == ["c/high", "a/1", "b/1", "a/2", "pod:b/p", "a/3", "pod:a/p", "d/1"]
 
 
+def test_a_namespace_whose_groups_take_a_whole_plan_each_has_one_turn_a_round() -> None:
+    """Q4: its first group was begun in the plan before, so the next turn is another namespace's."""
+    names = ["a/1", "a/2", "a/3", "b/1", "b/2", "c/1"]
+    groups = [group(gang(name), creation_s=age) for age, name in enumerate(names)]
+    turned = [each.id for each in in_turns(groups, {"a/1", "b/1"})]
+    assert turned == ["c/1", "a/2", "b/2", "a/3", "a/1", "b/1"]
+
+
 def test_members_are_ordered_by_priority_size_and_name() -> None:
     """Q5: priority descending, larger request first, then name."""
     pods = [pod("c", gpus=1), pod("b", gpus=1), pod("a", gpus=4), pod("z", gpus=1, priority=5)]
