@@ -99,7 +99,7 @@ properties: install ## 2,000 generated cases of each property, and the long form
 		status=$$?; wait $$first || status=$$?; exit $$status
 
 .PHONY: nightly
-nightly: properties sentences device-gangs tree-gangs lives starts mutants sim parity crashes faults ## What takes hours: more cases and trials than the gate has
+nightly: properties sentences device-gangs tree-gangs moved-labels lives starts mutants sim parity crashes faults ## What takes hours: more cases and trials than the gate has
 
 .PHONY: lives
 lives: install ## Compare the phase of LIVES=10000 random lives of a gang from SEED with an oracle
@@ -166,6 +166,10 @@ device-gangs: install ## Compare GANGS=8000 random gangs with devices from SEED=
 .PHONY: tree-gangs
 tree-gangs: install ## Compare TREES=20000 random trees of gangs from SEED=0 on with all choices of children and nodes: 0 may differ
 	@$(RUN)python -m tests.properties.tree_gangs --trees $(or $(TREES),20000) --first $(if $(filter command line,$(origin SEED)),$(SEED),0)
+
+.PHONY: moved-labels
+moved-labels: install ## Histories in which labels of nodes change, SEEDS=5000 from SEED=0 on: no verdict is refused by the verifier
+	@$(RUN)python -m tests.properties.moved_labels --seeds $(or $(SEEDS),5000) --first $(if $(filter command line,$(origin SEED)),$(SEED),0)
 
 START_HISTORIES := starts,claims,kills,kills-with-claims,preemption
 

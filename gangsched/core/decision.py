@@ -29,8 +29,10 @@ from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import Scope
-from gangsched.core.search.domains import in_domains, outside, pinned, required_keys, takes_at_best
+from gangsched.core.search.domains import in_domains, pinned, required_keys, takes_at_best
+from gangsched.core.search.fixed_domains import outside
 from gangsched.core.search.lacks import slice_when_empty
+from gangsched.core.search.slices import is_sliced
 from gangsched.core.work import OutOfWork
 from gangsched.model.fault import AtWork
 from gangsched.model.gang import Gang, Group, Placement, Refusal
@@ -215,7 +217,9 @@ def decide_together(attempt: PlacementAttempt, totals: Ledger, *, now_s: float) 
 
     # 5. Members that no gang rule holds back, whatever became of the others.
     trial = trial or rounds.Trial()
-    pods = _others(group, unhindered, (*trial.tried, *_placed(of_rest)))
+    started = _placed(verdict)
+    unfixed = _not_together_with(group, unhindered, started)
+    pods = _others(group, unfixed, (*trial.tried, *_placed(of_rest)))
     ready = _held(free_running)
     for gang in unhindered:
         ready += gang.kept
@@ -273,6 +277,26 @@ def _others(group: Group, alone: Iterable[Gang], tried: Iterable[Pod]) -> list[P
     return others
 
 
+def _not_together_with(
+    group: Group,
+    gangs: Sequence[Gang],
+    started: Sequence[Pod],
+) -> Sequence[Gang]:
+    """The gangs without those of which members start in this plan and fix where the others may go:
+    the next plan places these.
+    """
+    if not started or not (is_sliced(group.gangs) or any(required_keys(group))):
+        return gangs
+
+    starting = {pod.uid for pod in started}
+    others: list[Gang] = []
+    for gang in gangs:
+        if starting.isdisjoint([pod.uid for pod in gang.pending]):
+            others.append(gang)
+
+    return others
+
+
 def _placed(verdict: Verdict | None) -> list[Pod]:
     return [placement.pod for placement in verdict.binds] if verdict is not None else []
 
@@ -310,7 +334,7 @@ def _end_holds(group: Group, ledger: Ledger, *, now_s: float) -> Verdict | None:
         if not ledger.fits_still(placement.pod, placement.node):
             lost.append(placement)
 
-    lost += [placement for placement in outside(group, ledger.table) if placement not in lost]
+    lost += [placement for placement in outside(group, ledger) if placement not in lost]
     if lost:
         nodes = sorted({placement.node for placement in lost})
         return _released(group, tuple(lost), ledger, findings.holds_lost(nodes))

@@ -147,7 +147,7 @@ def healed_at_home(group: Group, ledger: Ledger) -> Group:
     for gang in group.gangs:
         waits = gang.pending or gang.retry
         # Only what is to be healed decides where that is.
-        gangs.append(gang if waits else structs.replace(gang, nodes=()))
+        gangs.append(gang if waits else structs.replace(gang, nodes=(), accelerated_nodes=()))
 
     healed = structs.replace(group, gangs=tuple(gangs))
     home = at_home(healed, ledger)
@@ -195,7 +195,7 @@ def slice_homes(gang: Gang, required: Scope | None, ledger: Ledger) -> dict[str,
     outermost = EVERYWHERE if required is None else required
     homes: dict[str, Scope] = {}
     for unit in units(gang, (*gang.retry, *gang.pending), table):
-        if not unit.pins:
+        if not unit.pins or not unit.mask(table).any():
             continue
 
         home = unit.within(outermost, table)

@@ -25,10 +25,10 @@ from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.progress import Progress
 from gangsched.core.queue_sort import size_key
 from gangsched.core.reserve import Ledger
-from gangsched.core.scope import EVERYWHERE, Scope
+from gangsched.core.scope import Scope
 from gangsched.core.scopes import usable
 from gangsched.core.search.candidate import ScopeCandidate
-from gangsched.core.search.domains import pinned
+from gangsched.core.search.domains import joined
 from gangsched.core.search.find import STEPS, Found, find, find_slices, reserved
 from gangsched.core.search.lacks import slices_lack
 from gangsched.core.search.preferred import candidates
@@ -303,7 +303,6 @@ def place_alone(pods: Sequence[Pod], attempt: PlacementAttempt) -> Trial:
     if len(group.gangs) > 1:
         waiting = {pod.uid for pod in pods}
 
-    in_domain = attempt.within(pinned(group, ledger) or EVERYWHERE)
     if attempt.progress is not None:
         attempt.progress.resume(pods, ledger)
 
@@ -315,6 +314,7 @@ def place_alone(pods: Sequence[Pod], attempt: PlacementAttempt) -> Trial:
                 if pod.uid in waiting:
                     own.append(pod)
 
+        in_domain = attempt.within(joined(group, gang, own, ledger))
         with own_room(gang, ledger):
             if gang.constraints.slices:
                 _join(gang, own, "", trial, in_domain)

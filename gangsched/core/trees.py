@@ -21,6 +21,7 @@ from gangsched.core import findings
 from gangsched.core.permit import needs_its_rest
 from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
+from gangsched.core.search.fixed_domains import with_accelerators
 from gangsched.core.tree_choices import TreeParts
 from gangsched.core.tree_placing import Decide, Made, TreePlacing, starts
 from gangsched.core.work import OutOfWork
@@ -482,7 +483,7 @@ class TreeDecision:
         )
         begun = structs.replace(gang, pending=rest)
         if needed:
-            begun = _as_started(gang, rest, [placement.node for placement in needed])
+            begun = _as_started(gang, rest, needed, self.ledger)
 
         self.above.append(begun)
         self.children.gangs[gang.id] = begun
@@ -596,11 +597,17 @@ def _need(gang: Gang) -> int:
 def _as_started(
     gang: Gang,
     rest: tuple[Pod, ...],
-    nodes: Sequence[str],
+    needed: Sequence[Placement],
+    ledger: Ledger,
 ) -> Gang:
-    """The gang as it is once its minimum is bound to these nodes."""
-    bound = gang.bound + len(nodes)
+    """The gang as it is once its minimum is bound."""
+    bound = gang.bound + len(needed)
+    nodes = [placement.node for placement in needed]
     there = tuple(sorted({*gang.nodes, *nodes}))
+    accelerated: tuple[str, ...] = ()
+    if gang.constraints.same_product:
+        accelerated = tuple(sorted({*gang.accelerated_nodes, *with_accelerators(needed, ledger)}))
+
     return structs.replace(
         gang,
         pending=rest,
@@ -608,4 +615,5 @@ def _as_started(
         permitted_min=gang.min_member,
         bound=bound,
         nodes=there,
+        accelerated_nodes=accelerated,
     )

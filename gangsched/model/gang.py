@@ -155,6 +155,8 @@ class Gang(msgspec.Struct, frozen=True, kw_only=True):
     #: ones.
     bound: int = 0
     nodes: tuple[str, ...] = ()
+    #: The nodes of those with accelerators, if they must have one GPU product.
+    accelerated_nodes: tuple[str, ...] = ()
     gated: int = 0
     terminating: int = 0
     foreign: tuple[str, ...] = ()

@@ -137,23 +137,35 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
         )
 
     gang = with_members_to_come(gang, record, policy)
+    if gang.constraints.same_product:
+        nodes = _accelerated_nodes(started, policy)
+        gang = structs.replace(gang, accelerated_nodes=nodes)
     if not gang.constraints.slices:
         record.index_problem = None
         return gang
 
-    members = [member for state in (*WAITING, *STARTED) for member in by_state.get(state, ())]
+    members = [member for state in WAITING for member in by_state.get(state, ())]
+    members += started
     record.index_problem = _index_problem([member.pod for member in members])
 
     # Those with a node fix the domains of their slices: later members of the same slice must join
     # them.
-    there = [
-        member for state in (*STARTED, State.KEPT, State.HELD) for member in by_state.get(state, ())
-    ]
+    there = [*started, *by_state.get(State.KEPT, ()), *by_state.get(State.HELD, ())]
     return structs.replace(
         gang,
         indexed=record.index_problem is None and all(member.pod.index >= 0 for member in members),
         standing=tuple(sorted((member.pod.index, member.node) for member in there)),
     )
+
+
+def _accelerated_nodes(members: Sequence[Member], policy: GpuPolicy) -> tuple[str, ...]:
+    """The nodes of members with accelerators, which fix the GPU product of the others."""
+    nodes: set[str] = set()
+    for member in members:
+        if any(policy.is_accelerator(name) for name, _ in member.pod.shape.requests):
+            nodes.add(member.node)
+
+    return tuple(sorted(nodes))
 
 
 def _may_have_succeeded(record: GangRecord, gang: Gang) -> bool:

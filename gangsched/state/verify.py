@@ -583,8 +583,13 @@ class Verifier:
 
             return
 
-        before = Counter(self._domain(key, member.node) for member in standing)
-        after = before + Counter(self._domain(key, placement.node) for placement in new)
+        # What failed in a start that was whole stands where it is kept, too.
+        there = [*standing, *self._standing((gang.id,), read, State.KEPT)]
+        uids = {member.pod.uid for member in there}
+        before = Counter(self._domain(key, member.node) for member in there)
+        after = before + Counter(
+            self._domain(key, placement.node) for placement in new if placement.pod.uid not in uids
+        )
         if after[None] > before[None]:
             yield f"a node lacks the label {layer.topology}"
 
@@ -601,11 +606,19 @@ class Verifier:
         self,
         gangs: Iterable[str],
         read: _ReadVerdict,
+        *states: State,
     ) -> list[Member]:
-        """Members of these gangs that stay where they are."""
+        """Members of these gangs that stay where they are, in the states that fix the others'
+        domains unless given; not those of an earlier run, beside which another one starts (I6).
+        """
         standing: list[Member] = []
         for gang in gangs:
-            for member in self._registry.gangs[gang].of(*STANDS):
+            record = self._registry.gangs[gang]
+            members: Sequence[Member] = record.of(*(states or STANDS))
+            if record.begins_beside:
+                members = record.of_start(members)
+
+            for member in members:
                 if member.pod.uid not in read.released:
                     standing.append(member)
 

@@ -23,8 +23,9 @@ from gangsched.core.reservations.timeline import Floats, Timeline
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import usable
 from gangsched.core.search.demand import Demand
-from gangsched.core.search.domains import Domains, member_nodes
+from gangsched.core.search.domains import Domains
 from gangsched.core.search.facts import packed
+from gangsched.core.search.fixed_domains import left_by_members
 from gangsched.core.work import OutOfWork
 from gangsched.model.gang import Gang
 from gangsched.model.objects import Shape
@@ -259,11 +260,9 @@ class HeadDomains:
             return None
 
         # Members that run already tie the others to their domain.
-        home = domains.level.common(member_nodes(head.group, ledger.table))
-        size = domains.level.size
-        allowed = np.ones(size, dtype=np.bool_)
-        if home is not None:
-            allowed = np.arange(size) == home
+        allowed = left_by_members(head.group, head.gangs, domains.level, ledger)
+        if allowed is None:
+            allowed = np.ones(domains.level.size, dtype=np.bool_)
 
         of_empty = Demand.of(head.gangs, PlacementAttempt(head.group, empty))
         return cls(demand, domains, allowed, of_empty.room > 0)

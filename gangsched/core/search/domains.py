@@ -8,7 +8,7 @@ one member does not fit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -24,18 +24,18 @@ from gangsched.core.scope import EVERYWHERE, Scope
 from gangsched.core.search.candidate import ScopeCandidate
 from gangsched.core.search.demand import Demand
 from gangsched.core.search.facts import is_refuted_somewhere, is_used_somewhere, known, packed
+from gangsched.core.search.fixed_domains import indices, left_by_members, member_nodes
 from gangsched.core.search.judging import MAX_SHAPES, judge, note_refuted, sums
 from gangsched.core.search.lacks import limits_inside
 from gangsched.core.search.packing import Packing
 from gangsched.core.search.slices import is_sliced, pinned_to
 from gangsched.core.search.terms import required_by_terms
 from gangsched.core.topology import TopologyLevel, level
-from gangsched.model.gang import Gang, Group, Placement
+from gangsched.model.gang import Gang, Group
 from gangsched.model.gpu_policy import NO_CONSTRAINTS, PRODUCT_LABEL
-from gangsched.model.objects import Pod
+from gangsched.model.objects import Pod, Shape
 from gangsched.model.plan import Need
 from gangsched.model.snapshot import Bools, Ints, NodeTable
-from gangsched.model.tree import required_levels
 from gangsched.model.verdict_facts import DomainsShort, WhenEmpty
 
 # A gang in racks took 0.7 ms to refuse and was charged 347 units: plans of 72 such gangs took 55
@@ -127,6 +127,11 @@ class Domains:
 
         return enough, holds
 
+    def roomiest(self, left: Bools, shape: Shape, ledger: Ledger) -> int:
+        """The one of the domains that are `left` with most room for pods of a shape."""
+        room = self.level.sums(ledger.room(shape))
+        return int(np.argmax(np.where(left, room, -1)))
+
     def order(
         self,
         domains: Ints,
@@ -204,77 +209,17 @@ def in_domains(needs: Sequence[Need], group: Group, ledger: Ledger) -> tuple[Nee
     )
 
 
-def member_nodes(group: Group, table: NodeTable) -> Ints:
-    """Node indices of the members that are bound or held."""
-    names = [
-        name
-        for gang in group.gangs
-        for name in (*gang.nodes, *(placement.node for placement in gang.held))
-    ]
-    return _indices(names, table)
-
-
-def outside(group: Group, table: NodeTable) -> list[Placement]:
-    """The room that members hold or keep on nodes which are no longer in a domain that a part of
-    the group requires, because labels changed: a domain in which members of that part run or, if
-    none does, the one with most of its room.
-    """
-    gangs = {gang.id: gang for gang in group.gangs}
-    if not any(gang.held or gang.kept for gang in gangs.values()):
-        return []
-
-    def of_gang(gang_id: str) -> tuple[str, ...]:
-        return gangs[gang_id].constraints.topology
-
-    lost: list[Placement] = []
-    for labels, inside in required_levels(group.root, of_gang):
-        if labels:
-            members = [gangs[gang_id] for gang_id in inside if gang_id in gangs]
-            lost += _outside(level(labels, table), members, table)
-
-    return lost
-
-
-def _outside(domains: TopologyLevel, gangs: Sequence[Gang], table: NodeTable) -> list[Placement]:
-    """The room of these gangs outside of their domain of one level."""
-    room: list[Placement] = []
-    running: set[str] = set()
-    for gang in gangs:
-        room += gang.held
-        room += gang.kept
-        running.update(gang.nodes)
-
-    there = [placement for placement in room if placement.node in table.index]
-    homes = {*domains.of(_indices(running, table)).tolist()}
-    if not homes:
-        most = domains.common(_indices([placement.node for placement in there], table))
-        homes = {most} - {None}
-
-    lost = []
-    for placement in there:
-        if domains.codes[table.index[placement.node]] not in homes:
-            lost.append(placement)
-
-    return lost
-
-
-def _indices(names: Iterable[str], table: NodeTable) -> Ints:
-    """The known ones of these nodes."""
-    return np.array([table.index[name] for name in names if name in table.index], dtype=np.int64)
-
-
 def pinned(group: Group, ledger: Ledger) -> Scope | None:
     """The required domain that already has most members of the group, in which the rest must be
-    placed; None if there is none.
+    placed; None if members leave a choice.
     """
     domains = Domains.required(group, ledger.table, ledger)
-    # None if the members are in several domains already: labels changed, and no domain can hold
-    # all.
-    common = (
-        domains.level.common(member_nodes(group, ledger.table)) if domains is not None else None
-    )
-    if domains is not None and common is not None:
-        return domains.scope(common)
+    if domains is not None:
+        left = left_by_members(group, group.gangs, domains.level, ledger)
+        number = np.count_nonzero(left) if left is not None else 0
+        if left is not None and number == 1:
+            only = int(np.argmax(left))
+            return domains.scope(only)
 
     around = domains_around(group, ledger.table)
     if not around:
@@ -285,6 +230,35 @@ def pinned(group: Group, ledger: Ledger) -> Scope | None:
     return Scope(inside, inside, f"node(s) are outside {name}", name=name)
 
 
+def joined(
+    group: Group,
+    gang: Gang,
+    pods: Sequence[Pod],
+    ledger: Ledger,
+) -> Scope:
+    """Where waiting members of a gang that runs are placed one by one: in the required domain of
+    those that run.
+
+    Where changed labels have left these in no domain, it is the one with most room.
+    """
+    domains = Domains.required(group, ledger.table, ledger) if pods else None
+    if domains is None or not any(required_keys(group)):
+        return pinned(group, ledger) or EVERYWHERE
+
+    left = left_by_members(group, [gang], domains.level, ledger)
+    if left is None:
+        left = np.ones(domains.level.size, dtype=np.bool_)
+        for of, around in domains_around(group, ledger.table):
+            left &= domains.level.inside(of) == around
+
+    if not left.any():
+        nowhere = np.zeros_like(ledger.table.everywhere())
+        return Scope(nowhere, nowhere, "node(s) are in another domain than the other members")
+
+    roomiest = domains.roomiest(left, pods[0].shape, ledger)
+    return domains.scope(roomiest)
+
+
 def domains_around(group: Group, table: NodeTable) -> list[tuple[TopologyLevel, int]]:
     """Domains in which a part of a tree must be placed, because other members of enclosing
     composites run there.
@@ -292,11 +266,7 @@ def domains_around(group: Group, table: NodeTable) -> list[tuple[TopologyLevel, 
     around_group = []
     for keys, nodes in group.beside:
         inside = level(keys, table)
-        there = np.array(
-            [table.index[name] for name in nodes if name in table.index],
-            dtype=np.int64,
-        )
-
+        there = indices(nodes, table)
         home = inside.common(there) if there.size else None
         if home is not None:
             around_group.append((inside, home))
@@ -325,8 +295,10 @@ def regions(group: Group, ledger: Ledger) -> list[Scope]:
     domains = free_domains(group, ledger)
     if domains is not None:
         result: list[Scope] = []
+        left = left_by_members(group, group.gangs, domains.level, ledger)
         for n in range(domains.level.size):
-            result.append(domains.scope(n))
+            if left is None or left[n]:
+                result.append(domains.scope(n))
 
         return result
 
@@ -368,10 +340,15 @@ class Required:
         demand = present.minimum()
         enough, holds = domains.judge(demand)
 
-        home = domains.level.common(member_nodes(group, table))
-        if home is not None:
+        left = left_by_members(group, demand.gangs, domains.level, present.ledger)
+        home = None
+        if left is not None:
             # Running members do not move, so no other domain is possible.
-            enough &= np.arange(domains.level.size) == home
+            enough = enough & left
+            if np.count_nonzero(left) == 1:
+                home = int(np.argmax(left))
+            else:
+                holds = np.where(left, holds, -1)
 
         for of, around in domains_around(group, table) if home is None else ():
             inside = domains.level.inside(of) == around
@@ -393,7 +370,8 @@ class Required:
             return True
 
         # the roomiest, which mostly do, first
-        left = self.domains.order(np.flatnonzero(self.enough), demand)[::-1]
+        enough = np.flatnonzero(self.enough)
+        left = self.domains.order(enough, demand)[::-1]
         return not all(self._packed(n, self.domains.scope(n), search=True) is False for n in left)
 
     def refuted_by(self, domain: int) -> str:

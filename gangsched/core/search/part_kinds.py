@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from itertools import islice, product
 from typing import TypeAlias
 
-import numpy as np
-
+from gangsched.core.search.fixed_domains import indices, nodes_of
 from gangsched.core.search.openings import ways
 from gangsched.core.search.slices import NeededUnits, Slice, Unit
 from gangsched.core.topology import by_refinement, level, lies_within
@@ -136,13 +135,11 @@ def _home(
     table: NodeTable,
 ) -> int | None:
     """The domain of `label` that has most members of these gangs; None if none runs."""
-    nodes: list[int] = []
+    names: list[str] = []
     for gang_id in own:
-        for node in gangs[gang_id].nodes:
-            if node in table.index:
-                nodes.append(table.index[node])
+        names += nodes_of(gangs[gang_id])
 
-    return level((label,), table).common(np.array(nodes, dtype=np.int64))
+    return level((label,), table).common(indices(names, table))
 
 
 def layers_in(slice_: Slice) -> Iterator[tuple[str, ...]]:

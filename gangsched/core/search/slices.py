@@ -24,11 +24,15 @@ from gangsched.core.topology import level
 from gangsched.model.gang import Gang, Group
 from gangsched.model.gpu_policy import SliceLayer
 from gangsched.model.objects import Pod
-from gangsched.model.snapshot import Bools, NodeTable
+from gangsched.model.snapshot import Bools, Ints, NodeTable
 
 Numbered: TypeAlias = list[tuple[int, Pod]]
 Standing: TypeAlias = list[tuple[int, int]]
 """The index of a member and of its node."""
+NOWHERE = -2
+"""The code of the domain of a slice whose members run on nodes that have lost its label, but not
+those of the slices inside it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,9 @@ class Unit:
         """`mask[n]`: node `n` is in the domains of the unit's running members."""
         inside = table.everywhere()
         for key, code in self.pins:
+            if code == NOWHERE:
+                return ~inside
+
             domain = level((key,), table).mask(code)
             inside = inside & domain
 
@@ -91,8 +98,13 @@ class Unit:
             return scope
 
         key, code = self.pins[-1]
-        name = level((key,), table).name(code)
-        return structs.replace(scope.narrowed(self.mask(table), name), name=name)
+        if code == NOWHERE:
+            name = f"the {key} of the rest of the slice, whose nodes lack that label"
+        else:
+            name = level((key,), table).name(code)
+
+        inside = self.mask(table)
+        return structs.replace(scope.narrowed(inside, name), name=name)
 
 
 def is_sliced(gangs: Sequence[Gang]) -> bool:
@@ -258,17 +270,30 @@ def _units(
 
     for number, members in _by_slice(pods, size):
         own = by_slice[number]
-        code = (
-            level((key,), table).common(np.array([node for _, node in own], dtype=np.int64))
-            if own
-            else None
-        )
-        if code is None:  # none runs, or none where the label is
+        numbers = [node for _, node in own]
+        nodes = np.array(numbers, dtype=np.int64)
+        code = level((key,), table).common(nodes) if own else None
+
+        if code is None and _has_domain(nodes, inner, table):
+            # Nodes of those inside need not be in one domain of this layer.
+            waiting = [pod for _, pod in members]
+            yield Unit((*pins, (key, NOWHERE)), alone=tuple(waiting))
+        elif code is None:  # none runs, or none where the label is
             yield Unit(pins, _slice(members, layers))
         elif inner:
             yield from _units(members, own, inner, table, (*pins, (key, code)))
         else:
             yield Unit((*pins, (key, code)), alone=tuple(pod for _, pod in members))
+
+
+def _has_domain(nodes: Ints, layers: Sequence[SliceLayer], table: NodeTable) -> bool:
+    """Whether any of these nodes is in a domain of one of the layers."""
+    for layer in layers:
+        domains = level((layer.topology,), table)
+        if domains.of(nodes).size:
+            return True
+
+    return False
 
 
 def _slice(pods: Numbered, layers: Sequence[SliceLayer]) -> Slice:
