@@ -46,6 +46,12 @@ FENCE_WORK = 3_000
 """Units that the search for a time leaves for a fence, which mostly suffice."""
 
 
+class StartUnknownError(OutOfWork):
+    """The search for a head's time found none, and left too little work to say whether the head can
+    start at all.
+    """
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Reservation:
     """Room on `nodes` that is reserved for a group from `at_s` on. A fence has no start time
@@ -89,13 +95,15 @@ def make_reservations(
     wall_s: float,
     standing: Mapping[str, Reservation] | None = None,
     anew: Container[str] | None = None,
+    fitting: Container[str] = frozenset(),
 ) -> tuple[list[Reservation], dict[str, NotReserved]]:
     """Reserve room for these heads in order, each after the heads before it. Also return the
     reasons of heads without a reservation.
 
     `ledger` has the current room, `empty` the room of empty nodes. `standing` are the existing
     reservations by group id. Only reservations of the groups in `anew` are recomputed; None means
-    all.
+    all. Those that are `fitting` have been found able to start on these very nodes. Raises
+    StartUnknownError.
     """
     made = _Standing()
     others = dict[str, NotReserved]()
@@ -109,8 +117,7 @@ def make_reservations(
             if anew is None or head.group.id in anew:
                 found = _anew(head, old, made, ledger, empty, timeline, limits, wall_s=wall_s)
                 if found is None:
-                    # Found possible when it became a head; nodes may have gone since.
-                    can = startable(head, empty)
+                    can = head if head.group.id in fitting else _can_still(head, empty)
                     if isinstance(can, Head) and can is not head:  # other children of its tree
                         head = can
                         found = _anew(
@@ -154,6 +161,14 @@ def make_reservations(
                 )
 
     return made.reservations, others
+
+
+def _can_still(head: Head, empty: Ledger) -> Head | NotReserved:
+    """Whether a head can start, as when it became one; nodes may have gone since."""
+    try:
+        return startable(head, empty)
+    except OutOfWork:
+        raise StartUnknownError from None
 
 
 def _without_time(head: Head, limits: ReservationLimits, wall_s: float) -> NotReserved:

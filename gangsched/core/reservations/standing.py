@@ -29,7 +29,11 @@ from gangsched.core.reservations.heads import (
     too_young,
 )
 from gangsched.core.reservations.kept_for import kept_for
-from gangsched.core.reservations.new_reservation import Reservation, make_reservations
+from gangsched.core.reservations.new_reservation import (
+    Reservation,
+    StartUnknownError,
+    make_reservations,
+)
 from gangsched.core.reservations.passing import Backfill, Kept, add
 from gangsched.core.reservations.records import Records, ReservationCache
 from gangsched.core.reservations.timeline import Timeline
@@ -107,6 +111,8 @@ class Standing:
             each: why for each, why in known_why.items() if each not in self._before
         }
         self._entitled = set(self._before)
+        #: Those of which this plan, or the last one on the same nodes, found that they can start.
+        self._fitting: set[str] = set()
         known = {group.id: group for group in reserving.waiting} | self._in_turn
         heads = (
             (group_id, self._head_of(known[group_id]))
@@ -331,6 +337,7 @@ class Standing:
             if generations.get(each) == head.group.generation
         }
         self._entitled |= same.keys()
+        self._fitting |= same.keys()
 
         return same
 
@@ -360,6 +367,7 @@ class Standing:
         )
         new = {head.group.id for head in heads} - self._entitled
         impossible = (each for each, why in others.items() if why.why is NotEntitled.IMPOSSIBLE)
+        self._fitting |= new
         self._looks -= len(new) + sum(each not in self._not_reserved for each in impossible)
         self._entitled |= new
 
@@ -416,7 +424,13 @@ class Standing:
                     wall_s=self._reserving.wall_s,
                     standing=known,
                     anew={head.group.id},
+                    fitting=self._fitting,
                 )
+        except StartUnknownError:
+            # The next plan asks that with all of its work, as of any group that is no head yet.
+            self._drop(head.group.id)
+            self._entitled.discard(head.group.id)
+            return True
         except OutOfWork:
             if not has_share:
                 self._stale.add(head.group.id)

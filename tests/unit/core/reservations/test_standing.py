@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gangsched.api import keys
-from gangsched.core.reservations import new_reservation
+from gangsched.core.reservations import heads, new_reservation
 from gangsched.core.reservations.heads import Head
 from gangsched.core.reserve import Ledger
 from gangsched.model.objects import Shape
@@ -79,6 +79,77 @@ def test_a_search_that_takes_too_long_is_made_again_after_a_minute(
         "ns/next",
         "ns/hard",
     ], "the first one was promised its time"
+
+
+@pytest.mark.parametrize("to_start", [1_000, 7_000, 8_500])
+def test_work_that_runs_out_where_there_is_no_time_is_no_answer(
+    monkeypatch: pytest.MonkeyPatch, to_start: int
+) -> None:
+    """H5: whether a head can still start is asked with all of a plan's work, not with what the
+    search for its time has left; it was told each minute that this takes too much work.
+    """
+    there, _ = full(4)
+    find_time = new_reservation.find_time
+    fits = heads._fits
+    asked: list[str] = []
+
+    def searched(head: Head, ledger: Ledger, *args: Any, **kwargs: Any) -> Any:
+        if head.group.id != "ns/hard":
+            return find_time(head, ledger, *args, **kwargs)
+
+        ledger.work.charge(5_000)
+        return None
+
+    def examined(head: Head, empty: Ledger) -> bool:
+        if head.group.id == "ns/hard":
+            asked.append(head.group.id)
+            empty.work.charge(to_start)
+
+        return fits(head, empty)
+
+    monkeypatch.setattr(new_reservation, "find_time", searched)
+    monkeypatch.setattr(heads, "_fits", examined)
+    gang_of(there, "hard", 2)
+    there.settle()
+
+    said = there.state.registry.groups["ns/hard"].not_reserved
+    assert said is not None
+    assert said.why is NotEntitled.NO_TIME
+    assert len(asked) <= 2
+
+    there.plans.clear()
+    there.advance(300)
+    assert len(there.plans) <= 10
+
+
+def test_a_head_that_lost_its_time_is_asked_anew_whether_it_can_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """H5: where the search for another time has left too little work for that, the next plan
+    asks.
+    """
+    there, taken = full(4)
+    gang_of(there, "hard", 2)
+    there.settle()
+    assert [each for each, *_ in standing(there)] == ["ns/hard"]
+
+    def searched(head: Head, ledger: Ledger, *args: Any, **kwargs: Any) -> None:
+        ledger.work.charge(5_000)
+
+    def examined(head: Head, empty: Ledger) -> bool:
+        empty.work.charge(8_000)
+        return True
+
+    monkeypatch.setattr(new_reservation, "find_time", searched)
+    monkeypatch.setattr(new_reservation, "_at_time", lambda *_: None)
+    monkeypatch.setattr(heads, "_fits", examined)
+    there.delete(taken[0])
+    there.advance(5)
+
+    assert standing(there) == []
+    said = there.state.registry.groups["ns/hard"].not_reserved
+    assert said is not None
+    assert said.why is NotEntitled.NO_TIME
 
 
 GONE = shape(8, node_selector=(("pool", "gone"),))
