@@ -28,6 +28,8 @@ from gangsched.model.preemption import BudgetRule, NotHelpful, Obstacle, Preempt
 
 BY_CHOICE = frozenset({Obstacle.TOO_MANY, Obstacle.BUDGET})
 """Obstacles of the victims that were chosen: there was room, and other victims may be possible."""
+TOO_MANY = "too many"
+"""Before the number of pods of a candidate, where those that a search passed are named."""
 NAMES_A_UNIT = 8
 """Running pods whose names are looked up in one unit."""
 LEVELS = 4
@@ -195,6 +197,9 @@ class Attempt:
                 if result is not None:
                     return result
 
+        number = self._fewest_passed_over()
+        if number:
+            return NotHelpful(why=Obstacle.TOO_MANY, pods=number, needed=self.settings.max_pods)
         if GIVEN_UP in self.passed:
             return NotHelpful(why=Obstacle.TOO_MUCH_WORK, needed=len(self.preemptor.pods))
 
@@ -270,7 +275,9 @@ class Attempt:
 
         most = 2 if sums.exact else 1
         candidates = regions.candidates(level, breaking=breaking)
-        for candidate in candidates[:most]:
+        # The cheapest one may be of more pods than may go, and another one of fewer.
+        few_enough = [each for each in candidates if self._is_few_enough(each)]
+        for candidate in (few_enough or candidates)[:most]:
             # Some work is left over for a plan that is put off to say who is held back meanwhile.
             try:
                 with work.at_most(work.left - LEFT_OVER):
@@ -345,16 +352,24 @@ class Attempt:
             )
 
             candidate = probe.choose()
+            while isinstance(candidate, PreemptionCandidate):
+                if candidate.harm.budgets_broken and not breaking:
+                    break
+                if self._is_few_enough(candidate):
+                    return self._confirmed(candidate)
+
+                # Another region may do with fewer; the search of the next plan knows it, too.
+                self.passed.append(f"{TOO_MANY} {candidate.harm.victims}")
+                candidate = probe.choose()
+
             if isinstance(candidate, NotHelpful):
                 return candidate
-            if candidate is not None and (breaking or not candidate.harm.budgets_broken):
-                return self._confirmed(candidate)
 
         return None
 
     def _confirmed(self, candidate: PreemptionCandidate) -> Found | NotHelpful | None:
         """The candidate with the places that a round finds once its pods are gone."""
-        if candidate.harm.victims > self.settings.max_pods:
+        if not self._is_few_enough(candidate):
             return NotHelpful(
                 why=Obstacle.TOO_MANY,
                 pods=candidate.harm.victims,
@@ -367,6 +382,19 @@ class Attempt:
 
             released = self._in_the_way(placed) if self.holders else ()
             return Found(placed, candidate, released, awaited=True)
+
+    def _is_few_enough(self, candidate: PreemptionCandidate) -> bool:
+        return candidate.harm.victims <= self.settings.max_pods
+
+    def _fewest_passed_over(self) -> int:
+        """The fewest pods of a candidate that was passed over; 0 if none was."""
+        numbers = []
+        for name in self.passed:
+            what, _, number = name.rpartition(" ")
+            if what == TOO_MANY:
+                numbers.append(int(number))
+
+        return min(numbers, default=0)
 
     def _placed(self, sums: NeededSums) -> tuple[Placement, ...] | None:
         """Places on the ledger as it is, reserved; None if there are none."""

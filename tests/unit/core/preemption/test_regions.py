@@ -12,6 +12,7 @@ from gangsched.core.queue_sort import group_key
 from gangsched.core.scope import Scope
 from gangsched.core.work import OutOfWork, Work
 from gangsched.model.gang import Group
+from gangsched.model.gpu_policy import PlacementConstraints
 from gangsched.model.inter_pod import InterPodConstraints, PodTerm, Requirement
 from gangsched.model.objects import Shape
 from gangsched.model.preemption import BudgetRule, HeldBack, NotHelpful, Obstacle, Preemption
@@ -76,6 +77,26 @@ def test_too_many_victims_are_not_taken() -> None:
         Obstacle.TOO_MANY,
         "2 pods would have to be evicted, but at most 1 may be evicted for one gang.",
     )
+
+
+@pytest.mark.parametrize("shapes", [1, 2])
+def test_fewer_victims_that_cost_more_go_where_the_cheapest_are_too_many(shapes: int) -> None:
+    """V15, by sums and by rounds: else it depended on how long others had run whether a gang got
+    room.
+    """
+    cluster = RunningCluster([node(name, 8, labels={"rack": name}) for name in "ab"])
+    for i in range(8):
+        cluster.run(f"plain-{i}", "a", priority=1, ran_s=1)
+
+    cluster.gang("ns/low", 2, "b b", gpus=4, priority=1, ran_s=3000)
+    sizes = [8] if shapes == 1 else [5, 3]
+    members = [pod(f"h-{i}", gpus=gpus, priority=9) for i, gpus in enumerate(sizes)]
+    constraints = PlacementConstraints(topology=("rack",))
+    wants = group(gang("ns/high", members, constraints=constraints), priority=9)
+
+    assert victims(cluster.verdicts(wants, max_pods=4)["ns/high"]) == ["low-0", "low-1"]
+    told = obstacle(cluster, wants, max_pods=1)
+    assert told[0] is Obstacle.TOO_MANY
 
 
 def test_what_is_not_needed_is_given_back() -> None:
