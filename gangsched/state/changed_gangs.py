@@ -19,7 +19,7 @@ from gangsched.state.companions import ALONE, Companions
 from gangsched.state.gangs import GangRecord
 from gangsched.state.namespace_turns import NamespaceTurns
 
-UNITS_A_GANG = 16
+UNITS_A_GANG = 32
 """Cost of reading a gang without its members, in units of reading one member, about 5 µs: mostly
 its values (I3).
 """

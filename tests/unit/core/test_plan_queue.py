@@ -310,3 +310,16 @@ def test_what_reading_took_the_groups_behind_have_less() -> None:
     assert 1 <= len(made.verdicts) < 10
     found = [verdict.preemption for verdict in made.verdicts]
     assert {each.why for each in found if isinstance(each, NotHelpful)} == {Obstacle.LATER}
+
+
+def test_a_plan_decides_no_more_than_a_turn_can_commit() -> None:
+    """The verdicts on 241 gangs took 40 ms to commit; what is put in order counts, too."""
+    groups = [
+        builders.group(builders.gang(f"ns/g{n}", [builders.pod(f"p{n}", gpus=9)]))
+        for n in range(400)
+    ]
+    made = plan(builders.snapshot([builders.node("a", 8)]), groups, now_s=0.0)
+    assert 150 <= len(made.verdicts) <= 210
+    few = plan(builders.snapshot([builders.node("a", 8)]), groups[:1], now_s=0.0)
+    begun = made.work - 100 * len(made.verdicts)
+    assert begun >= few.work - 100 + 3 * 399
