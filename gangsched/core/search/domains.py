@@ -248,7 +248,11 @@ def joined(
     left = left_by_members(group, [gang], domains.level, ledger)
     if left is None:
         left = np.ones(domains.level.size, dtype=np.bool_)
-        for of, around in domains_around(group, ledger.table):
+
+    own = member_nodes(group, ledger.table)
+    for of, around in domains_around(group, ledger.table):
+        # Labels may have torn its own members off the others: then each is as good.
+        if of.common(own) is None:
             left &= domains.level.inside(of) == around
 
     if not left.any():
@@ -435,7 +439,10 @@ class Required:
         )
         lack = _lack(domains, best, self.holds, demand, is_home=self.home is not None)
         scope = domains.scope(best)
-        lacking = _lacking(demand, scope) if is_strict and demand.is_exact else None
+        lacking = None
+        # Nothing is pending where all members hold room.
+        if is_strict and demand.is_exact and demand.items:
+            lacking = _lacking(demand, scope)
 
         if domains.level.size and self.holds[best] < 0:  # none is where the tree is
             nowhere = np.zeros_like(domains.level.mask(best))

@@ -94,8 +94,11 @@ def _by_level(
     for gang in () if group.apart else group.gangs:
         topology |= dict.fromkeys(gang.constraints.topology)
 
-    if topology:
-        yield tuple(sorted(topology)), member_nodes(group, ledger.table)
+    # Each label by itself: of two levels, a node may have lost the label of one.
+    there = member_nodes(group, ledger.table) if topology else None
+    for key in sorted(topology):
+        if there is not None:
+            yield (key,), there
 
     # Gangs of one group may have been torn apart: each of them stays with its own product.
     own = [gang for gang in gangs if gang.constraints.same_product]
@@ -243,11 +246,11 @@ def _outside_slices(
 ) -> Iterator[Placement]:
     """The room of a gang that is outside of the domains of its slices in one layer."""
     room = _room([gang])
-    standing = Counter(gang.standing)
+    on_nodes = Counter(gang.standing)
     for placement in room:
-        standing[placement.pod.index, placement.node] -= 1
+        on_nodes[placement.pod.index, placement.node] -= 1
 
-    running = [*standing.elements()]
+    running = [*on_nodes.elements()]
     domains = level((layer.topology,), table)
 
     if not gang.indexed:
