@@ -49,11 +49,11 @@ def in_turns(groups: Sequence[Group], looked_at: Set[str]) -> list[Group]:
         if group.id in looked_at:
             turns[rank] += 1
 
-    again: Counter[_InTurn] = Counter()
+    second_turns: Counter[_InTurn] = Counter()
     keyed = []
     for place, (group, rank) in enumerate(zip(groups, ranks, strict=True)):
         is_again = group.id in looked_at
-        had = again if is_again else turns
+        had = second_turns if is_again else turns
 
         # The n-th group of each namespace comes before the (n+1)-th of any, so that a flood of one
         # delays no other.

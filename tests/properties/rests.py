@@ -26,7 +26,7 @@ from multiprocessing import get_context
 from gangsched.model.plan import Verdict
 from gangsched.model.preemption import BudgetRule, Preemption, PreemptionSettings, VictimScope
 from gangsched.model.protocol import Applied
-from gangsched.model.reservation import ReservationLimits, Reserved
+from gangsched.model.reservation import NotEntitled, ReservationLimits, Reserved
 from gangsched.state.rule_set import Rules
 from tests.properties.rest_events import EVENTS, Arrivals
 from tests.properties.start_histories import MANNERS, StartHistory
@@ -166,7 +166,13 @@ class Rests:
             {each.ends_s for there in on.values() for each in there} if reservations.on() else set()
         )
         groups = self.world.state.registry.groups.values()
-        ends_s |= {each.not_reserved.until_s for each in groups if each.not_reserved is not None}
+        ends_s |= {
+            each.not_reserved.until_s
+            for each in groups
+            # What takes too much work is asked again each minute, without an end.
+            if each.not_reserved is not None
+            and each.not_reserved.why is not NotEntitled.TOO_MUCH_WORK
+        }
         ends_s |= {each.ineligible.why.until_s for each in groups if each.ineligible is not None}
         timers_s = (
             *reservations._fences.next_s(),

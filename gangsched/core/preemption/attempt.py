@@ -276,7 +276,7 @@ class Attempt:
         most = 2 if sums.exact else 1
         candidates = regions.candidates(level, breaking=breaking)
         # The cheapest one may be of more pods than may go, and another one of fewer.
-        few_enough = [each for each in candidates if self._is_few_enough(each)]
+        few_enough = list(filter(self._is_few_enough, candidates))
         for candidate in (few_enough or candidates)[:most]:
             # Some work is left over for a plan that is put off to say who is held back meanwhile.
             try:
