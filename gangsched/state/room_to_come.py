@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
+from itertools import islice
 from math import inf
 
 from gangsched.core.stand_ins import taken
@@ -27,7 +28,7 @@ from gangsched.state.groups import Registry
 from gangsched.state.members import STARTED
 from gangsched.state.members_to_come import promised_room
 from gangsched.state.reporting.gang_events import gang_ref
-from gangsched.state.timers import JUMP_S, Timers
+from gangsched.state.timers import DUE_AT_ONCE, JUMP_S, Timers
 
 
 class RoomToCome:
@@ -44,6 +45,8 @@ class RoomToCome:
         self._shown: dict[str, tuple[Placement, ...]] = {}  # by gang, what `cluster` was told
         self._of_node: dict[str, set[str]] = {}  # gangs by node
         self._ends = Timers()
+        #: Gangs whose ends were converted with the clock before it was set.
+        self._by_old_clock: dict[str, None] = {}
         self._since_s: dict[str, tuple[PromisedRoom, float]] = {}  # by gang
         self._told: set[str] = set()  # gangs whose promise was told
         self._events: list[RecordEvent] = []
@@ -59,16 +62,31 @@ class RoomToCome:
         # nothing.
         if abs(self._offset_s - before) >= JUMP_S:  # the first call, or the clock was set
             self._registry.clock_set(self._wall_s)
-            for gang_id in self._shown:
-                self._set_end(gang_id)
+            self._by_old_clock.update(dict.fromkeys(self._shown))
 
+        self._follow_clock()
         for gang_id in self._ends.take_due(now_s):
+            if gang_id in self._by_old_clock:
+                # By the clock as it is now it may not be over.
+                self._set_by_clock(gang_id)
+                continue
+
             record, room = self._of(gang_id)
             if record is not None and room is not None:
                 record.room_over = room
                 self._registry.touch(gang_id)
                 self._registry.room_unused(record.namespace, self._wall_s)
                 self._tell_end(record, promising.time_over())
+
+    def _follow_clock(self) -> None:
+        """Convert some ends anew after the clock was set: thousands may have room to come."""
+        for gang_id in [*islice(self._by_old_clock, DUE_AT_ONCE)]:
+            self._set_by_clock(gang_id)
+
+    def _set_by_clock(self, gang_id: str) -> None:
+        del self._by_old_clock[gang_id]
+        if gang_id in self._shown:
+            self._set_end(gang_id)
 
     def changed(self, gang_ids: Iterable[str]) -> None:
         """Follow changes of these gangs, which may be gone."""
@@ -172,7 +190,7 @@ class RoomToCome:
 
     def next_deadline_s(self) -> float:
         """Time at which `due` must be called even without a message."""
-        return self._ends.next_s()
+        return self._now_s if self._by_old_clock else self._ends.next_s()
 
     # --- its parts -------------------------------------------------------------------------------
 

@@ -250,10 +250,10 @@ def joined(
         left = np.ones(domains.level.size, dtype=np.bool_)
 
     own = member_nodes(group, ledger.table)
-    for of, around in domains_around(group, ledger.table):
+    for around, home in domains_around(group, ledger.table):
         # Labels may have torn its own members off the others: then each is as good.
-        if of.common(own) is None:
-            left &= domains.level.inside(of) == around
+        if around.common(own) is None:
+            left &= domains.level.inside(around) == home
 
     if not left.any():
         nowhere = np.zeros_like(ledger.table.everywhere())

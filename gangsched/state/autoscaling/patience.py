@@ -148,8 +148,7 @@ class Patience:
         if not self._paused or not self._changes.any_new():
             return
 
-        for group_id in self._paused:
-            self._due.set_sooner(group_id, now_s)
+        self._due.all_at_once(self._paused)
 
     def _look(
         self,

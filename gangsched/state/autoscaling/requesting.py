@@ -454,8 +454,7 @@ class Provisioning:
         if not self._provisioned or not self._changes.any_new():
             return
 
-        for group_id in self._provisioned:
-            self._due.set_sooner(group_id, now_s)
+        self._due.all_at_once(self._provisioned)
 
     # --- one group -------------------------------------------------------------------------------
 

@@ -93,6 +93,8 @@ class Ineligible:
         self._cluster = cluster
         self._records = groups
         self._ineligible: set[GroupRecord] = set()
+        #: Those whose fence is over, which are few: only these move with the clock.
+        self._after_fence: set[GroupRecord] = set()
         self._due = Timers()  # in epoch seconds
         self._offset_s = 0.0  # what to add to monotonic seconds for those since the epoch
         self._compared: NodeTable | None = None
@@ -116,6 +118,10 @@ class Ineligible:
         """Record why a group is no longer eligible as a head."""
         group.ineligible = Ineligibility(why, shapes)
         self._ineligible.add(group)
+        self._after_fence.discard(group)
+        if why.why is NotEntitled.FENCE_OVER:
+            self._after_fence.add(group)
+
         self._due.set(group.id, why.until_s)
 
     def remove(self, group: GroupRecord) -> None:
@@ -128,6 +134,7 @@ class Ineligible:
         """Drop the reason why the group cannot be a head; the caller changes its entitlement."""
         self._due.drop(group.id)
         self._ineligible.discard(group)
+        self._after_fence.discard(group)
         group.ineligible = None
 
     def changed(self, group: GroupRecord) -> None:
@@ -166,9 +173,9 @@ class Ineligible:
             return
 
         self._offset_s = offset_s
-        for group in tuple(self._ineligible):
+        for group in tuple(self._after_fence):
             known = group.ineligible
-            if known is not None and known.why.why is NotEntitled.FENCE_OVER:
+            if known is not None:
                 until_s = known.why.until_s + moved_s
                 self.put(group, structs.replace(known.why, until_s=until_s), known.shapes)
 

@@ -299,8 +299,7 @@ class StandingReservations:
         behind_s = wall_s - now_s
         if behind_s <= self._behind_s - JUMP_S:
             # The clock was ahead when these times were set.
-            for group_id in tuple(self._over.keys()):
-                self._over.set_sooner(group_id, wall_s)
+            self._over.all_at_once(self._over.keys())
 
         self._behind_s = behind_s
         # A pod that outlasts its expected end moves every reservation that counted on it.

@@ -16,6 +16,7 @@ from gangsched.api.pod_metadata import pod_gang_metadata
 from gangsched.core.cycle import plan
 from gangsched.model.objects import Node, Pod, PodGroup
 from gangsched.model.protocol import Applied, Bind, Replaced, StampsGuarded
+from gangsched.state import room_to_come
 from gangsched.state.scheduling import SchedulingState
 from gangsched.turn import plan_and_commit, prepare
 from tests.builders import GPU, amounts, members, node, pod, pod_group, running
@@ -553,6 +554,39 @@ def test_room_promised_while_the_clock_was_ahead_is_kept_no_longer_than_any() ->
 
     assert "modest" not in world.bound()
     assert "modest" in world.advance(HOLD_MAX_S + 10).bound()
+
+
+def test_where_the_clock_is_set_the_ends_of_thousands_follow_in_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """B8: one a turn here. None ends by the clock of before, nor is forgotten."""
+    monkeypatch.setattr(room_to_come, "DUE_AT_ONCE", 1)
+    world = World(*(node(f"n{number}", 3) for number in range(4)))
+    for number in range(4):
+        world.declare(provided(number))
+        world.create(lws_pod(0, number))
+
+    world.settle()
+    assert len(world.state.coming.shown()) == 4
+
+    world.advance(100)
+    world.clock_s = -50.0
+    world.turn()
+    assert world.state.coming.next_deadline_s() == world.now_s
+
+    world.advance(1)
+    assert world.state.coming.next_deadline_s() > world.now_s
+
+    # over by the clock that is set again before anybody looks
+    world.advance(WAIT_S - 56)
+    world.now_s += 10
+    world.clock_s = -150.0
+    world.settle()
+    world.advance(85)
+    assert world.events("RoomReleased") == []
+
+    world.advance(20)
+    assert len(world.events("RoomReleased")) == 4
 
 
 def test_who_waits_behind_unused_room_ranks_by_the_clock_that_is_set() -> None:

@@ -76,3 +76,39 @@ def test_of_thousands_that_are_due_in_one_moment_some_are_taken() -> None:
     taken += timers.take_due(5.0, most=None)
     assert len(taken) == len(set(taken)) == number
     assert timers.next_s() == inf
+
+
+def test_what_is_due_at_once_comes_up_once_in_turn() -> None:
+    """Before anything with a time, those that were due before first, unless another time was set
+    or they were dropped since.
+    """
+    timers = Timers()
+    for n in range(4):
+        timers.set(f"k{n}", 100.0 + n)
+
+    timers.all_at_once({"k1"})
+    timers.all_at_once({"k1", "k2", "k3", "new"})
+    assert timers.next_s() == timers.get("k1") == -inf
+    timers.set("k2", 7.0)
+    timers.drop("k3")
+
+    assert timers.keys() == {"k0", "k1", "k2", "new"}
+    assert timers.take_due(5.0) == ["k1", "new"]
+    assert timers.next_s() == 7.0
+    assert timers.take_due(100.0) == ["k2", "k0"]
+    assert timers.next_s() == inf
+
+
+def test_who_is_made_due_again_and_again_is_taken_in_turn() -> None:
+    """Where nodes come faster than groups are looked at, all are looked at, and nothing grows."""
+    timers = Timers()
+    keys = {f"k{n}" for n in range(50)}
+    taken: list[str] = []
+    for _ in range(100):
+        timers.all_at_once(keys)
+        key = timers.take_next(0.0)
+        assert key is not None
+        taken.append(key)
+
+    assert set(taken) == keys
+    assert len(timers._in_turn) <= len(keys)
