@@ -211,7 +211,7 @@ def test_a_second_run_need_not_be_where_the_first_one_runs(more: dict[str, Any])
     assert nodes_of(world, late) == ["b", "b"]
 
 
-@pytest.mark.parametrize("seed", [2_920, 3_111, 3_919, 4_138])
+@pytest.mark.parametrize("seed", [2_920, 3_111, 3_919, 4_138, 6_602])
 def test_histories_that_were_wrong(seed: int) -> None:
     """Parts of trees whose nodes have lost the label of one of two levels, and a gang that needs
     nobody where its members leave no domain.

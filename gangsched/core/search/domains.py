@@ -249,11 +249,8 @@ def joined(
     if left is None:
         left = np.ones(domains.level.size, dtype=np.bool_)
 
-    own = member_nodes(group, ledger.table)
-    for around, home in domains_around(group, ledger.table):
-        # Labels may have torn its own members off the others: then each is as good.
-        if around.common(own) is None:
-            left &= domains.level.inside(around) == home
+    for around, home in _around_only(group, ledger.table):
+        left &= domains.level.inside(around) == home
 
     if not left.any():
         nowhere = np.zeros_like(ledger.table.everywhere())
@@ -276,6 +273,18 @@ def domains_around(group: Group, table: NodeTable) -> list[tuple[TopologyLevel, 
             around_group.append((inside, home))
 
     return around_group
+
+
+def _around_only(group: Group, table: NodeTable) -> list[tuple[TopologyLevel, int]]:
+    """The domains around a part that none of its own members is in a domain of: these would fix it
+    themselves, also where changed labels have torn them off the others.
+    """
+    of_others = domains_around(group, table)
+    if not of_others:
+        return []
+
+    own = member_nodes(group, table)
+    return [(around, home) for around, home in of_others if around.common(own) is None]
 
 
 def free_domains(group: Group, ledger: Ledger) -> Domains | None:
@@ -354,8 +363,8 @@ class Required:
             else:
                 holds = np.where(left, holds, -1)
 
-        for of, around in domains_around(group, table) if home is None else ():
-            inside = domains.level.inside(of) == around
+        for around, around_home in _around_only(group, table):
+            inside = domains.level.inside(around) == around_home
             enough = enough & inside
             holds = np.where(inside, holds, -1)
 
