@@ -344,6 +344,10 @@ bench-writes: install control-plane ## Count the conditions and statuses of gang
 bench-tenants: install control-plane ## Wait of one namespace's gangs without and with a hostile tenant; GANGS=10000 SAMPLES=30
 	@$(RUN)python -m bench.tenants $(if $(GANGS),--gangs $(GANGS)) $(if $(SAMPLES),--samples $(SAMPLES))
 
+.PHONY: bench-counting
+bench-counting: install ## The longest plan beside 100,000 running pods, about which others ask what nobody asked before; PODS=100000 CASE=new_keys
+	@$(RUN)python -m bench.counting $(if $(PODS),--pods $(PODS)) $(if $(CASE),--case $(CASE))
+
 .PHONY: bench-crowds bench-floods
 bench-crowds: install control-plane ## Wait of a pod beside a user of another namespace with 10,000 of anything, also after a restart; OBJECTS=10000 CASE=trees SAMPLES=40
 	@$(RUN)python -m bench.crowds $(if $(OBJECTS),--objects $(OBJECTS)) $(if $(CASE),--case $(CASE)) $(if $(SAMPLES),--samples $(SAMPLES))

@@ -321,6 +321,7 @@ class Progress:
         known = len(placed) + len(failed) + len(rooms) + len(shortages) + self.searched
         known += len(self.parts) + sum(self.refuted.values())
         known += len(needs.known)  # derived by this plan and those before
+        known += occupancy.pods.read
         devices = occupancy.storage.devices
         if devices is not None:
             known += devices.index.searches

@@ -10,10 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gangsched.core.filter.pod_columns import PodColumns
+from gangsched.core.work import Work
 from gangsched.model.pods_by_node import Ints, PodsByNode, Question
 
 QUESTIONS_IN_AN_AGE = 1_000
 """Questions answered in one age; beyond it a new age begins (80 KB each on 5,000 nodes)."""
+MOST_ONE_BY_ONE = 4_000
+"""Comparisons with pods one by one, each about a microsecond; more pods are read as columns."""
 
 
 @dataclass(slots=True)
@@ -32,35 +36,33 @@ class CountCache:
     def __init__(self) -> None:
         self._young: dict[Question, CachedCounts] = {}
         self._old: dict[Question, CachedCounts] = {}
+        self._columns = PodColumns()
+        self._columns_before = 0
+        self._is_asked = False
 
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
 
-    def stale(self, question: Question, pods: PodsByNode) -> tuple[int, int]:
-        """Number of nodes that `counts` would have to read for this question, and a lower bound of
-        the number of pods on them.
-        """
-        # Versions grow with each change of a node's pods, so inequality is enough, whatever
-        # happened in between.
-        known = self._known(question, pods)
-        stale = np.flatnonzero(known.versions != pods.versions)
-
-        number = 0
-        residents = pods.residents
-        for node in stale.tolist():
-            number += len(residents[node])
-
-        return stale.size, number
-
-    def counts(self, question: Question, pods: PodsByNode) -> Ints:
+    def counts(self, question: Question, pods: PodsByNode, work: Work | None = None) -> Ints:
         """`counts[node]`: number of pods that the question counts, as a copy. Reads only nodes that
-        changed.
+        changed. Raises OutOfWork; what was read until then stays.
         """
+        work = Work() if work is None else work
         known = self._known(question, pods)
-        counts = question.counts
         stale = np.flatnonzero(known.versions != pods.versions)
+        nodes = stale.tolist()
+        number = sum(len(pods.residents[node]) for node in nodes)
+
+        if number * question.cost > MOST_ONE_BY_ONE:
+            self._is_asked = True
+            known.counts[:] = self._columns.counts(question, pods, work)
+            known.versions[:] = pods.versions
+            return known.counts.copy()
+
+        work.charge(stale.size // 4 + number * question.cost)
+        counts = question.counts
         numbers = []
-        for node in stale.tolist():
+        for node in nodes:
             there = pods.residents[node]
             numbers.append(sum(map(counts, there.values())) if there else 0)
 
@@ -71,12 +73,24 @@ class CountCache:
         # snapshot.
         return known.counts.copy()
 
+    @property
+    def read(self) -> int:
+        """Columns of pods that were read so far: progress of whoever was out of work meanwhile."""
+        return self._columns_before + self._columns.read
+
     def new_age(self) -> None:
         """Begin a new age; drop counts that were not used since the last age began."""
         # Two generations instead of an LRU list: a use is one dict lookup, and dropping costs
         # nothing per entry.
         self._old = self._young
         self._young = {}
+
+        # Pods that are gone stay in columns until they are asked.
+        if not self._is_asked:
+            self._columns_before = self.read
+            self._columns = PodColumns()
+
+        self._is_asked = False
 
     def _known(self, question: Question, pods: PodsByNode) -> CachedCounts:
         """What is known; nothing of any node for a new question, or if there are more or fewer

@@ -30,11 +30,6 @@ MOST_WORK_ON_TERMS = 8_000
 have any number of terms about all pods: these would else be more work than any plan may do, and no
 pod would ever be placed.
 """
-MOST_WORK_ON_A_COUNT = 6_000
-"""Work that is charged for the first count of a question. It reads all pods, of which a cluster may
-have a hundred thousand (70 ms, once): that would be more than a plan may do, however often it is
-tried, and no pod with a new selector would ever be placed.
-"""
 
 Alike: TypeAlias = tuple[str, frozenset[tuple[str, str]]]
 """The namespace and the labels of a pod."""
@@ -172,6 +167,11 @@ class PodCounts:
         """`versions[node]`: the version of the snapshot's pods on the node."""
         return self._pods_by_node.versions
 
+    @property
+    def read(self) -> int:
+        """Columns of pods that plans have read so far."""
+        return self._cache.read
+
     def anti_affinity_keys(self) -> frozenset[str]:
         """Topology keys of all required anti-affinity terms of existing pods."""
         keys = set(self._terms.anti_affinity_keys)
@@ -236,7 +236,7 @@ class PodCounts:
         units = 8 + len(self.table) // 400
 
         if known is None:
-            self._work.charge(units + self._cost_of_start(question))
+            self._work.charge(units + 20 + len(self.table) // 120)
             known = self._start(question, topology_key, eligible)
             self._counts[key] = known
             units = 0
@@ -382,14 +382,6 @@ class PodCounts:
 
         return frozenset(chosen)
 
-    def _cost_of_start(self, question: Question) -> int:
-        """Units of the first count of a question: each pod on a node that changed since it was last
-        asked.
-        """
-        nodes, pods = self._cache.stale(question, self._pods_by_node)
-        reading = nodes // 4 + pods * question.cost
-        return 20 + len(self.table) // 120 + min(reading, MOST_WORK_ON_A_COUNT)
-
     def _start(
         self,
         question: Question,
@@ -412,7 +404,7 @@ class PodCounts:
             np.add.at(
                 counts,
                 codes[inside],
-                self._cache.counts(question, self._pods_by_node)[inside],
+                self._cache.counts(question, self._pods_by_node, self._work)[inside],
             )
 
         return DomainCounts(counts, codes, mask, exists)

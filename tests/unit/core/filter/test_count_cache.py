@@ -8,6 +8,7 @@ import weakref
 import numpy as np
 
 from gangsched.core.filter.count_cache import QUESTIONS_IN_AN_AGE, CountCache
+from gangsched.core.work import Work
 from gangsched.model.objects import Shape
 from gangsched.model.pods_by_node import OwnedBy, PodsByNode
 from tests.builders import pod
@@ -31,12 +32,19 @@ def pods(*numbers: int) -> PodsByNode:
 def test_a_count_in_use_is_kept() -> None:
     """Ages pass over a question that is asked in each."""
     cache, question = CountCache(), owned(A.shape)
-    assert cache.stale(question, pods(3, 2)) == (2, 5)
+    assert units(cache, question, pods(3, 2)) == 5
     for _ in range(5):
         assert cache.counts(question, pods(3, 2)).tolist() == [3, 2]
         cache.new_age()
-        assert cache.stale(question, pods(3, 2)) == (0, 0)
-        assert cache.stale(question, pods(3, 1)) == (1, 1)
+        assert units(cache, question, pods(3, 2)) == 0
+        assert units(cache, question, pods(3, 1)) == 1
+
+
+def units(cache: CountCache, question: OwnedBy, of: PodsByNode) -> int:
+    """What counting is charged: a unit for each pod on a node that changed."""
+    work = Work()
+    cache.counts(question, of, work)
+    return work.used
 
 
 def test_a_count_goes_with_the_shape_that_nobody_asks_about() -> None:
