@@ -151,6 +151,7 @@ def make_plan(
         return None
 
     limits = limits or Limits()
+    limits = structs.replace(limits, groups=min(limits.groups, given.most_groups))
     if given.unfinished is None:
         # At least half: a turn that spends its work on nominations must still decide groups.
         limits = structs.replace(

@@ -66,6 +66,8 @@ class Pipeline:
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     #: Placements that were tried.
     tried: int = 0
+    #: Deciding all of its groups left too little work to find out who yields.
+    is_crowded: bool = False
     #: What extensions do before and after each group.
     _before: Sequence[Callable[[Group], None]] = field(init=False)
     _reserving: Sequence[Callable[[Group, Verdict], Verdict]] = field(init=False)
@@ -123,6 +125,7 @@ class Pipeline:
             again=again,
             begun=queue.begun & {*left},
             unfinished=queue.unfinished,
+            is_crowded=self.is_crowded,
         )
         for extension in self.extensions:
             extension.finish(plan)
@@ -190,15 +193,20 @@ class Pipeline:
         If no group yields, room is made for those that hold some.
         """
         again = post_filter.unsettled(self.ordered, self.verdicts, self.ledger.table)
-        find = partial(
-            post_filter.yield_holds,
+        search = post_filter.YieldSearch(
             self.ordered,
             self.holders,
             self.verdicts,
             self.ledger,
             self.decider,
         )
-        yielded = queue.beyond(find) or {}
+        yielded = queue.beyond(search.find)
+        if yielded is None:
+            # Lack of work is no answer: the next plan has fewer to decide.
+            again |= search.left()
+            self.is_crowded = search.is_crowded
+            yielded = {}
+
         self.verdicts |= yielded
 
         if not yielded:

@@ -14,7 +14,8 @@ with one group less. Each Permit is final.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from gangsched.core import findings
@@ -22,6 +23,7 @@ from gangsched.core.filter import static_fit
 from gangsched.core.queue_sort import group_key
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group, Placement
+from gangsched.model.objects import Shape
 from gangsched.model.plan import RoundOutcome, Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import NodeTable
@@ -32,49 +34,115 @@ Decide: TypeAlias = Callable[[Group], Verdict]
 """Decides one group on the ledger as it is."""
 
 
-def yield_holds(
-    ordered: Sequence[Group],
-    holders: Sequence[Group],
-    verdicts: Mapping[str, Verdict],
-    ledger: Ledger,
-    decide: Decide,
-) -> dict[str, Verdict]:
-    """Return the new verdicts that break a deadlock, those of yielding groups first; empty if there
-    is no deadlock.
+@dataclass(eq=False)
+class YieldSearch:
+    """The search for a group that would be permitted if lower-ranked groups released their holds.
 
-    A deadlock: no group with holds made progress in this plan (placed, bound or released anything),
-    and a group that was refused for room would be permitted if lower-ranked groups released their
-    holds. Only groups with a verdict are considered; any group among `holders` may yield.
+    Only groups with a verdict are considered; any group among `holders` may yield.
     """
-    if not holders:
+
+    ordered: Sequence[Group]
+    holders: Sequence[Group]
+    verdicts: Mapping[str, Verdict]
+    ledger: Ledger
+    decide: Decide
+    #: Ids of the groups that nobody's holds would help.
+    in_vain: set[str] = field(default_factory=set)
+
+    def find(self) -> dict[str, Verdict]:
+        """Return the new verdicts that break a deadlock, those of yielding groups first; empty if
+        there is no deadlock: no group with holds made progress in this plan (placed, bound or
+        released anything), and a group that was refused for room would be permitted.
+        """
+        if not self.holders or progressed(self.ordered, self.verdicts):
+            return {}
+
+        for beneficiary in self._beneficiaries():
+            verdicts = self._yields_to(beneficiary)
+            if verdicts:
+                return verdicts
+
+            self.in_vain.add(beneficiary.id)
+
         return {}
 
-    moved = {group for group, verdict in verdicts.items() if has_moved(verdict)}
-    if progressed(ordered, verdicts):
-        return {}
+    def left(self) -> frozenset[str]:
+        """After a search that ran out of work: the groups for which the next plan goes on.
 
-    for beneficiary in ordered:
-        verdict = verdicts.get(beneficiary.id)
-        if verdict is None or beneficiary.id in moved or not _waits_for_room(verdict):
-            continue
+        None is left if the only group of a plan takes more work than there is.
+        """
+        if len(self.verdicts) == 1:
+            return frozenset()
 
-        lower = [holder for holder in holders if _may_yield(holder, beneficiary)]
-        if not lower or _permitted_without(beneficiary, lower, ledger, decide) is None:
-            continue  # not even all of them together would help: one try a group, not one a set
+        ids = {group.id for group in self._beneficiaries()}
+        return frozenset(ids - self.in_vain)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether a plan of the groups that are `left` would come no further, because deciding all
+        of them takes the work.
+        """
+        return len(self.left()) == len(self.verdicts)
+
+    def _beneficiaries(self) -> Iterator[Group]:
+        """The groups that were refused for room, in order."""
+        for group in self.ordered:
+            verdict = self.verdicts.get(group.id)
+            if verdict is not None and not has_moved(verdict) and _waits_for_room(verdict):
+                yield group
+
+    def _yields_to(self, beneficiary: Group) -> dict[str, Verdict]:
+        """The verdicts by which the fewest yield to this group; empty if it would not help."""
+        lower = [holder for holder in self.holders if _may_yield(holder, beneficiary)]
+        # Not even all of them together would help: one try a group, not one a set.
+        if not lower or self._permitted_without(beneficiary, lower) is None:
+            return {}
 
         # Each alone, then suffixes: all subsets would be exponential, and the lowest-ranked should
         # yield first.
         for candidate in _candidates(lower):
-            if _permitted_without(beneficiary, candidate, ledger, decide) is not None:
-                yielding = _fewest(beneficiary, candidate, ledger, decide)
-                permitted = _permitted_without(beneficiary, yielding, ledger, decide)
+            if self._permitted_without(beneficiary, candidate) is not None:
+                yielding = self._fewest(beneficiary, candidate)
+                permitted = self._permitted_without(beneficiary, yielding)
                 assert permitted is not None
 
                 return {group.id: _yields(group, beneficiary) for group in yielding} | {
                     permitted.group: permitted
                 }
 
-    return {}
+        return {}
+
+    def _fewest(self, beneficiary: Group, yielding: list[Group]) -> list[Group]:
+        """Leave out, highest rank first, every group whose holds are not needed after all."""
+        needed = list(yielding)
+        for group in reversed(yielding):
+            without = [other for other in needed if other is not group]
+            # A suffix may contain groups whose holds do not help.
+            if without and self._permitted_without(beneficiary, without) is not None:
+                needed = without
+
+        return needed
+
+    def _permitted_without(
+        self,
+        beneficiary: Group,
+        yielding: Sequence[Group],
+    ) -> Verdict | None:
+        """The beneficiary's verdict if it reaches Permit once `yielding` gave up their holds;
+        changes nothing.
+        """
+        ledger = self.ledger
+        # The last group that was decided may have had another priority.
+        ledger.respect_nominations(beneficiary.lowest_priority, but=beneficiary.id)
+        with ledger.tentative():
+            for group in yielding:
+                for placement in _room(group):
+                    ledger.release(placement.pod, placement.node)
+
+            verdict = self.decide(beneficiary)
+
+        permitted = verdict.round is not None and verdict.round.outcome is RoundOutcome.PERMITTED
+        return verdict if permitted and verdict.binds else None
 
 
 def progressed(ordered: Sequence[Group], verdicts: Mapping[str, Verdict]) -> bool:
@@ -144,16 +212,25 @@ def _may_profit(
         *(nodes for holder, nodes in holders if _may_yield(holder, group))
     )
     where = [table.index[name] for name in nodes if name in table.index]
-    shapes = {pod.shape for gang in group.gangs for pod in (*gang.pending, *gang.retry)}
+    if not where:
+        return False
 
-    return bool(where) and any(static_fit(shape, table).mask[where].any() for shape in shapes)
+    shapes: set[Shape] = set()
+    for gang in group.gangs:
+        for pod in (*gang.pending, *gang.retry):
+            shapes.add(pod.shape)
+
+    fits = (static_fit(shape, table).mask[where] for shape in shapes)
+    return any(mask.any() for mask in fits)
 
 
 def still_holding(ordered: Sequence[Group], verdicts: Mapping[str, Verdict]) -> list[Group]:
     """Groups with room of unbound members that made no progress in this plan."""
     result: list[Group] = []
     for group in ordered:
-        if group.unbound_room and not (group.id in verdicts and has_moved(verdicts[group.id])):
+        verdict = verdicts.get(group.id)
+        moved = verdict is not None and has_moved(verdict)
+        if group.unbound_room and not moved:
             result.append(group)
 
     return result
@@ -184,45 +261,6 @@ def _candidates(lower: Sequence[Group]) -> list[list[Group]]:
     ]
 
 
-def _fewest(
-    beneficiary: Group,
-    yielding: list[Group],
-    ledger: Ledger,
-    decide: Decide,
-) -> list[Group]:
-    """Leave out, highest rank first, every group whose holds are not needed after all."""
-    needed = list(yielding)
-    for group in reversed(yielding):
-        without = [other for other in needed if other is not group]
-        # A suffix may contain groups whose holds do not help.
-        if without and _permitted_without(beneficiary, without, ledger, decide) is not None:
-            needed = without
-
-    return needed
-
-
-def _permitted_without(
-    beneficiary: Group,
-    yielding: Sequence[Group],
-    ledger: Ledger,
-    decide: Decide,
-) -> Verdict | None:
-    """The beneficiary's verdict if it reaches Permit once `yielding` gave up their holds; changes
-    nothing.
-    """
-    # The last group that was decided may have had another priority.
-    ledger.respect_nominations(beneficiary.lowest_priority, but=beneficiary.id)
-    with ledger.tentative():
-        for group in yielding:
-            for placement in _room(group):
-                ledger.release(placement.pod, placement.node)
-
-        verdict = decide(beneficiary)
-
-    permitted = verdict.round is not None and verdict.round.outcome is RoundOutcome.PERMITTED
-    return verdict if permitted and verdict.binds else None
-
-
 def _yields(group: Group, beneficiary: Group) -> Verdict:
     return Verdict(
         group=group.id,
@@ -237,4 +275,9 @@ def _room(group: Group) -> tuple[Placement, ...]:
     """The room that a group may yield: not that of refused binds, which is kept for half a minute
     at most (B3).
     """
-    return tuple(placement for gang in group.gangs for placement in (*gang.held, *gang.unbound))
+    placements: list[Placement] = []
+    for gang in group.gangs:
+        placements += gang.held
+        placements += gang.unbound
+
+    return tuple(placements)

@@ -6,6 +6,7 @@ refuse any verdict whose group or nodes have changed since the snapshot (semanti
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -191,6 +192,8 @@ class Plan:
     #: continue one.
     begun: frozenset[str] = frozenset()
     unfinished: Unfinished | None = None
+    #: Deciding so many groups left too little work to find out whose holds would help one (D1).
+    is_crowded: bool = False
     #: Work done, in units (`core.work`).
     work: int = field(default=0, compare=False)
 
@@ -208,6 +211,8 @@ class PlanInput(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     reserving: Reserving | None = None
     preempting: PreemptionInput | None = None
     looked_at: Set[str] = frozenset()
+    #: How many groups the plan decides at most, after one that was crowded.
+    most_groups: int = sys.maxsize
     unfinished: Unfinished | None = None
     #: Pods, each with its node, that the plan counts as gone with everything that they use.
     without: Sequence[tuple[Pod, str]] = ()

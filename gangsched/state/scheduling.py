@@ -9,6 +9,7 @@ Time is an argument, in monotonic seconds.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from functools import partial
 
@@ -179,6 +180,7 @@ class SchedulingState:
         self._kept_rooms = KeptRooms(self.members, self.registry, self.queue)
         self.batches = Batches(self.registry, self.reservations.rank)
         self._looked_at: set[str] = set()  # decided since a plan last left ready groups
+        self._most_groups = sys.maxsize
         self._unfinished = UnfinishedLook()
 
     @property
@@ -540,6 +542,7 @@ class SchedulingState:
             reserving=reserving,
             preempting=preempting,
             looked_at=self._looked_at,
+            most_groups=self._most_groups,
             unfinished=self._unfinished.known,
             fenced=self.asks.fenced(now_s),
         )
@@ -626,6 +629,7 @@ class SchedulingState:
         """
         looked_at = {*plan.begun, *(verdict.group for verdict in plan.verdicts)}
         self._looked_at = self._looked_at | looked_at if plan.left else set()
+        self._most_groups = len(plan.verdicts) // 2 if plan.is_crowded else sys.maxsize
         missed = self._unfinished.goes_on(plan.unfinished, told)
         if missed is not None:
             # It was not parked meanwhile.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from gangsched.core.cycle import plan
+from gangsched.core.cycle import Limits, plan
 from gangsched.model.gang import Gang, Group, Mode, Placement
 from gangsched.model.objects import Node
 from gangsched.model.plan import Plan
@@ -241,3 +241,40 @@ def test_free_running_gang_is_no_gang_of_a_deadlock() -> None:
         [node("n", 4)], group(free, clock_started_s=0.0), holding("b", 3, {"n": 2}, creation_s=1)
     )
     assert len(verdict_on(verdicts, "ns/a").binds) == 2
+
+
+def test_lack_of_work_is_no_answer_to_who_yields() -> None:
+    """D1, Z4: deciding many groups leaves too little work to ask for each of them whether holds
+    would help; the next plans decide fewer, until it was asked for all.
+    """
+    low = holding("low", 9, {"a": 8})
+    low = structs.replace(low, priority=-1)
+    waiting = {}
+    for number in range(40):
+        pods = [pod(f"w{number}-{n}") for n in range(8 if number == 30 else 20)]
+        waiting[f"ns/w{number}"] = group(gang(f"ns/w{number}", pods), creation_s=number)
+
+    held = [(hold.pod, hold.node) for hold in low.gangs[0].held]
+    cluster = snapshot([node("a", 8), *(node(f"n{n}", 1) for n in range(3))], held)
+    limits = Limits(work=6_000)
+    ready, asked, most = set(waiting), 0, limits.groups
+    while ready:
+        asked += 1
+        assert asked < 100
+        queue = [waiting[name] for name in sorted(ready)]
+        unchanged = structs.replace(low, unchanged=True)
+        made = plan(
+            cluster,
+            [*queue, unchanged],
+            now_s=1.0,
+            limits=structs.replace(limits, groups=min(limits.groups, most)),
+        )
+        if made.verdicts[0].reason is Reason.YIELDED:
+            break
+        most = len(made.verdicts) // 2 if made.is_crowded else limits.groups
+        ready = {*made.left} | made.again
+
+    yielded, permitted, *_ = made.verdicts
+    assert asked > 1
+    assert (yielded.group, len(yielded.releases)) == ("ns/low", 8)
+    assert permitted.group == "ns/w30"
