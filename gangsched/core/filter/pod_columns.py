@@ -41,6 +41,8 @@ NUMBERS_A_UNIT = 20
 """Pods that become rows, or of which the shape or whether they go is read."""
 VALUES_A_UNIT = 25
 """Values of a label that are compared with those of a selector in a unit."""
+OWNERS_A_UNIT = 4
+"""Owners of terms that are looked up in a unit."""
 ROWS_A_UNIT = 200
 """Rows of which numbers are compared."""
 MOST_WORK_ON_A_COLUMN = 10_000
@@ -400,7 +402,8 @@ class PodColumns:
         """The rows of the owners, and the weight of each."""
         shapes = self._shape(work)
         column = self._namespace(work)
-        work.charge(len(question.weight_of) // 4)
+        units = len(question.weight_of) // OWNERS_A_UNIT
+        work.charge(min(units, MOST_WORK_ON_A_COLUMN))
 
         # An owner is a shape and a namespace: as one number, to be looked up in order.
         code_of = column.code_of

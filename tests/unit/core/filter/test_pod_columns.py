@@ -216,6 +216,11 @@ def test_no_column_is_charged_more_than_a_plan_may_do(monkeypatch: pytest.Monkey
     cache.counts(selecting(Requirement("app", "In", ("v1",))), pods, work)
     assert work.used < 1_100
 
+    weights = {(SHAPES[1], f"ns-{number}"): 1 for number in range(20_000)}
+    before = work.used
+    assert not cache.counts(OwnedByAny.of(weights), pods, work).any()
+    assert work.used - before < 1_100
+
 
 def test_rows_of_pods_that_are_gone_are_forgotten() -> None:
     """They are never more than those that are there, but for a few thousand."""
