@@ -77,6 +77,7 @@ class Cluster:
         self._offers_more: dict[str, set[str]] = {}
         self._pods_changed = False
         self._narrowed = False
+        self._came_with_terms = False
         self._touched: set[str] = set()
         self._on_touched = 0
         self._moved: set[str] = set()
@@ -237,6 +238,7 @@ class Cluster:
     def occupy(self, pod: Pod, node: str) -> None:
         """Put a pod on a node."""
         self._take(pod, node, +1)
+        self._came_with_terms |= bool(pod.shape.constraints.anti_affinity)
 
     def vacate(self, pod: Pod, node: str) -> None:
         """Remove a pod from a node."""
@@ -374,6 +376,12 @@ class Cluster:
         pods_changed = self._pods_changed
         self._pods_changed = False
         return pods_changed
+
+    def take_came_with_terms(self) -> bool:
+        """Whether pods came since the last call that keep others off the domains of their nodes."""
+        came = self._came_with_terms
+        self._came_with_terms = False
+        return came
 
     def take_narrowed(self) -> bool:
         """Whether a node was removed or may take fewer pods since the last call, so that victims

@@ -23,7 +23,7 @@ from gangsched.state.group_record import GroupRecord, QueueCause
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import State
-from gangsched.state.queueing.parked import LOOKS_AT_ONCE, VisibleRoom
+from gangsched.state.queueing.parked import LOOKS_AT_ONCE, VisibleRoom, minds_pods
 from gangsched.state.queueing.queue import Queue
 
 
@@ -59,6 +59,8 @@ class Holds:
         self._rooms: dict[GroupRecord, _Room] = {}
         self._priorities = Counter[int]()
         self._yielded: set[GroupRecord] = set()
+        #: Groups that may have lost held room, in the order in which they are looked at.
+        self._unlooked: dict[GroupRecord, None] = {}
 
     def follow(self, group: GroupRecord, now_s: float) -> None:
         """Start or stop the clock of a changed group."""
@@ -72,6 +74,8 @@ class Holds:
         self._holding.discard(group)
         if holds:
             self._holding.add(group)
+        else:
+            self._unlooked.pop(group, None)
 
         self._unbound.discard(group)
         if self._has_unbound(group):
@@ -119,6 +123,7 @@ class Holds:
     def gone(self, group: GroupRecord) -> None:
         """Remove a group that is gone."""
         self._holding.discard(group)
+        self._unlooked.pop(group, None)
         self._unbound.discard(group)
         self._drop_room(group)
         self._yielded.discard(group)
@@ -225,35 +230,48 @@ class Holds:
         now_s: float,
     ) -> None:
         """Plan groups again that hold room on `freed` nodes, or whose held room other pods have
-        taken (R3, F1).
+        taken (R3, F1), on `moved` nodes or by terms about pods of a whole domain.
         """
-        if not self._holding or not (freed or moved):
-            return
+        came_with_terms = self._cluster.take_came_with_terms()
+        for record in self._holding if freed or moved else ():
+            held = self._rooms[record].held
+            if any(placement.node in freed for placement in held):
+                self._queue.activate(record.id, QueueCause.HOLDS_CHANGED)
+            elif came_with_terms or _may_be_lost(held, moved):
+                self._unlooked[record] = None
 
+        if self._unlooked:
+            self._look_at_some(now_s)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it is still to be found out of some groups whether they have lost room."""
+        return bool(self._unlooked)
+
+    def _look_at_some(self, now_s: float) -> None:
+        """Find out whether groups have lost held room; those of a few hundred pods in a turn."""
         ledger = Ledger(self._cluster.snapshot(), counts=self._cluster.counts)
-        for record in self._holding:
-            group = self._registry.group(record.id, now_s)
-            held: list[Placement] = []
-            for gang in group.gangs:
-                held += gang.held
+        looks = 0
+        while self._unlooked and looks < LOOKS_AT_ONCE:
+            record = next(iter(self._unlooked))
+            del self._unlooked[record]
 
-            ledger.respect_nominations(group.lowest_priority, but=group.id)
-            there = []
-            for placement in held:
-                if placement.node in moved:
-                    there.append(placement)
+            held = self._rooms[record].held
+            looks += len(held)
+            if len(held) > LOOKS_AT_ONCE or self._has_lost(record, held, ledger, now_s):
+                self._queue.activate(record.id, QueueCause.HOLDS_CHANGED)
 
-            lost = (
-                placement
-                for placement in there
-                if not ledger.fits_still(placement.pod, placement.node)
-            )
-            if (
-                len(there) > LOOKS_AT_ONCE
-                or any(placement.node in freed for placement in held)
-                or any(lost)
-            ):
-                self._queue.activate(group.id, QueueCause.HOLDS_CHANGED)
+    def _has_lost(
+        self,
+        record: GroupRecord,
+        held: Iterable[Placement],
+        ledger: Ledger,
+        now_s: float,
+    ) -> bool:
+        group = self._registry.group(record.id, now_s)
+        ledger.respect_nominations(group.lowest_priority, but=group.id)
+        fits = (ledger.fits_still(placement.pod, placement.node) for placement in held)
+        return not all(fits)
 
     # --- yields ----------------------------------------------------------------------------------
 
@@ -312,6 +330,15 @@ class Holds:
                 return True
 
         return False
+
+
+def _may_be_lost(held: Iterable[Placement], moved: Set[str]) -> bool:
+    """Whether pods that came to `moved` nodes may have taken held room, there or in a domain."""
+    for placement in held:
+        if placement.node in moved or (moved and minds_pods(placement.pod.shape)):
+            return True
+
+    return False
 
 
 def _unbound_of(room: _Room) -> Iterable[Placement]:

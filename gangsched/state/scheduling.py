@@ -724,7 +724,7 @@ class SchedulingState:
             return now_s
         if self.cluster.storage_cache.waits:
             return now_s
-        if self.bulkhead.is_behind:
+        if self.bulkhead.is_behind or self.holds.is_behind:
             return now_s
 
         parts = (

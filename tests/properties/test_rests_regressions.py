@@ -92,6 +92,33 @@ def test_a_hold_is_lost_when_somebody_else_takes_its_room(gpus: int) -> None:
     assert len(world.held()) == (1 if gpus == 4 else 0)
 
 
+@pytest.mark.parametrize("whose", ["its own", "the other one's"])
+def test_a_hold_is_lost_by_a_pod_on_another_node_of_the_domain(whose: str) -> None:
+    """R3, F1: neither may run in the rack of the other, and only the other one's node changes."""
+    rack = "example.com/rack"
+    world = World(*(node(name, 8, labels={rack: "r"}) for name in "ab"), rules=RULES)
+    others = {"its own": "other", "the other one's": "holds"}
+    term = PodTerm(rack, (Requirement("app", "In", (others[whose],)),))
+    apart = shape(6, inter_pod=InterPodConstraints(anti_affinity=(term,)))
+    held, second = members("holds", 2, mode="NonStrict", labels={"app": "holds"})
+    of = apart if whose == "its own" else shape(6)
+    world.create(
+        msgspec.structs.replace(held, shape=of),
+        msgspec.structs.replace(second, shape=shape(8)),
+        *(running(pod(f"on-{name}", scheduler_name="other"), name) for name in "ab"),
+    )
+    world.settle()
+    (name,) = world.held().values()
+
+    other = pod("other", scheduler_name="other", labels={"app": "other"})
+    if whose != "its own":
+        other = msgspec.structs.replace(other, shape=apart)
+
+    world.create(running(other, "b" if name == "a" else "a"))
+    world.settle()
+    assert not world.held()
+
+
 def test_a_node_that_is_avoided_is_looked_at_again_when_that_is_over() -> None:
     """V12: the nomination expired, for its victim is stuck; its back-off ends sooner, and that is
     in vain.
