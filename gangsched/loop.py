@@ -20,7 +20,7 @@ import structlog
 from gangsched.core.cycle import Limits
 from gangsched.core.scopes import look_ahead
 from gangsched.model.fault import FaultPlace
-from gangsched.model.plan import Plan
+from gangsched.model.plan import Plan, PlanInput
 from gangsched.model.protocol import (
     Action,
     BindFailed,
@@ -38,7 +38,7 @@ from gangsched.state.scheduling import SchedulingState
 from gangsched.telemetry.audit import Audit
 from gangsched.telemetry.history import History
 from gangsched.telemetry.metrics import Metrics
-from gangsched.turn import Planned, commit_plan, make_plan, prepare
+from gangsched.turn import Planned, commit_plan, make_plan, plan_input, prepare
 
 MESSAGES_PER_TURN = 1_000
 APPLY_AT_MOST_S = 0.015
@@ -145,6 +145,7 @@ class Loop:
         self._plan_is_next = False
         #: Steps of the last turn, with which the next one goes on.
         self._is_prepared = False
+        self._given: PlanInput | None = None
         self._planned: Planned | None = None
         self._stopping = False
         self._log = structlog.get_logger()
@@ -218,13 +219,21 @@ class Loop:
                 return True
 
         # Nothing is applied before the commit, so that all of it is still current.
+        given = self._given
         planned = self._planned
         self._drop_steps()
         if not self._decides():
             return True
 
-        if planned is None:
-            planned = self._plan(self._ports.clock.now_s())
+        if planned is None and given is None:
+            given = self._input()
+            if given is not None and self._took_long(began_s):
+                self._is_prepared = True
+                self._given = given
+                return True
+
+        if planned is None and given is not None:
+            planned = self._plan(given)
             if planned is not None and self._took_long(began_s):
                 self._is_prepared = True
                 self._planned = planned
@@ -265,6 +274,7 @@ class Loop:
     def _drop_steps(self) -> None:
         """The next turn begins anew."""
         self._is_prepared = False
+        self._given = None
         self._planned = None
 
     def _took_long(self, began_s: float) -> bool:
@@ -393,13 +403,18 @@ class Loop:
 
         return applied
 
-    def _plan(self, now_s: float) -> Planned | None:
-        """Plan what is ready; None if nothing is."""
+    def _input(self) -> PlanInput | None:
+        """What the next plan is made from; None if nothing is ready."""
+        clock = self._ports.clock
+        return plan_input(self._state, clock.now_s(), clock.wall_s())
+
+    def _plan(self, given: PlanInput) -> Planned | None:
+        """Plan what is ready."""
         clock = self._ports.clock
         return make_plan(
             self._state,
-            now_s,
-            clock.wall_s(),
+            given,
+            clock.now_s(),
             limits=self._limits,
             clock=clock.now_s,
         )

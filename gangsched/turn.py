@@ -88,6 +88,7 @@ def prepare(
     # After it, for which gangs ask that is known then, also after a restart.
     struck = run(lambda: state.bad_nodes.due(now_s, wall_s), none, now_s)
     nominations = run(lambda: state.preemptions.due(now_s, wall_s), none, now_s)
+    run(lambda: state.reservations.read_ends(wall_s), None, now_s)
     run(lambda: _look_for_deadlock(state, now_s), None, now_s)
     provisioning = run(lambda: state.asks.due(now_s, wall_s), none, now_s)
     events = (*state.coming.take_events(), *state.pod_gangs.owners.take_events())
@@ -124,23 +125,16 @@ def plan_and_commit(
     """Do steps 5 and 6; None if there is nothing to decide. `clock` measures the plan, for metrics
     and back-offs.
     """
-    planned = make_plan(state, now_s, wall_s, limits=limits, clock=clock)
+    given = plan_input(state, now_s, wall_s)
+    if given is None:
+        return None
+
+    planned = make_plan(state, given, now_s, limits=limits, clock=clock)
     return commit_plan(state, planned, now_s) if planned is not None else None
 
 
-def make_plan(
-    state: SchedulingState,
-    now_s: float,
-    wall_s: float,
-    *,
-    limits: Limits | None,
-    clock: Callable[[], float] = lambda: 0.0,
-) -> Planned | None:
-    """Do step 5; None if there is nothing to decide.
-
-    The work that this turn has spent on nominations and on ordering groups reduces the plan's limit
-    of work, unless the plan continues an unfinished group, which may need the whole limit.
-    """
+def plan_input(state: SchedulingState, now_s: float, wall_s: float) -> PlanInput | None:
+    """What step 5 is made from; None if there is nothing to decide."""
     bulkhead = state.bulkhead
     if bulkhead.is_skipped:
         return None
@@ -148,8 +142,23 @@ def make_plan(
     given = bulkhead.run(FaultPlace.TURN, lambda: state.plan_input(now_s, wall_s), None, now_s)
     if given is None:
         bulkhead.went_well()
-        return None
 
+    return given
+
+
+def make_plan(
+    state: SchedulingState,
+    given: PlanInput,
+    now_s: float,
+    *,
+    limits: Limits | None,
+    clock: Callable[[], float] = lambda: 0.0,
+) -> Planned | None:
+    """Do step 5 with its input, of the state as it is; None if no plan can be made.
+
+    The work that this turn has spent on nominations and on ordering groups reduces the plan's limit
+    of work, unless the plan continues an unfinished group, which may need the whole limit.
+    """
     limits = limits or Limits()
     limits = structs.replace(limits, groups=min(limits.groups, given.most_groups))
     if given.unfinished is None:

@@ -176,7 +176,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Slow:
     made.loop.inbox(Applied(node("a", 8)))
     made.loop.turn()
     made.state.apply = made.step("apply", made.state.apply)  # type: ignore[method-assign]
-    for name in ("prepare", "make_plan", "commit_plan"):
+    for name in ("prepare", "plan_input", "make_plan", "commit_plan"):
         step = made.step(name, getattr(loop_module, name))
         monkeypatch.setattr(loop_module, name, step)
 
@@ -188,22 +188,23 @@ def test_a_turn_that_took_long_leaves_its_next_step_to_the_next_turn(slow: Slow)
     commit: the plan is for the state that it was made from.
     """
     slow.loop.inbox(Applied(pod("p")))
-    for step in ("apply", "prepare", "make_plan", "commit_plan"):
+    for step in ("apply", "prepare", "plan_input", "make_plan", "commit_plan"):
         slow.steps.clear()
         assert slow.loop.turn()
         assert slow.steps == [step]
         assert bool(slow.binds) == (step == "commit_plan")
         slow.loop.inbox(Applied(pod(f"{step}-later", gated=True)))
 
-    assert len(slow.loop._messages) == 4
+    assert len(slow.loop._messages) == 5
 
 
 def test_a_plan_is_not_committed_by_who_leads_no_more(slow: Slow) -> None:
     """The Lease was lost between the turn that planned and the one that would commit."""
     slow.loop.inbox(Applied(pod("p")))
-    for _ in range(3):
+    for _ in range(4):
         slow.loop.turn()
 
+    assert slow.steps[-1] == "make_plan"
     slow.leads = False
     for _ in range(5):
         slow.loop.turn()
@@ -220,9 +221,10 @@ def test_a_plan_is_not_committed_by_who_leads_no_more(slow: Slow) -> None:
 def test_a_step_that_raises_is_not_taken_up_again(slow: Slow) -> None:
     """I10: the next turn begins anew."""
     slow.loop.inbox(Applied(pod("p")))
-    for _ in range(2):
+    for _ in range(3):
         slow.loop.turn()
 
+    assert slow.steps[-1] == "plan_input"
     raising = pytest.MonkeyPatch()
     with raising.context() as patch:
         patch.setattr(loop_module, "make_plan", lambda *_, **__: 1 / 0)

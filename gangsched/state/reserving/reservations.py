@@ -400,6 +400,12 @@ class StandingReservations:
         self._ends.catch_up(LOOKED_AT_A_TIME, wall_s)
         self._moved = True  # what was found is news for the next plan
 
+    def read_ends(self, wall_s: float) -> None:
+        """Look at the ends of pods on nodes that changed, which the next plan will ask for."""
+        if self.on() and (self.standing or self._examined) and self._cluster.touched:
+            self._ends.occupants(wall_s)
+            self._moved = True
+
     def _forget_unused(self, now_s: float) -> None:
         """Keep no pods that are gone where nothing rests on when they were to end."""
         if self.standing or self._examined or self._forget_s == math.inf:

@@ -16,6 +16,7 @@ from gangsched.model.objects import Pod
 from gangsched.model.protocol import Applied
 from gangsched.model.reservation import NotEntitled, ReservationLimits
 from gangsched.state.rule_set import Rules
+from gangsched.turn import prepare
 from tests.builders import gang_metadata, members, node, pod, pod_group, running, shape
 from tests.sizes import of_size
 from tests.world import EPOCH_S, World
@@ -595,3 +596,18 @@ def test_members_of_a_group_may_end_before_it() -> None:
     beside_a_head(there)
     there.settle()
     assert set(there.bound()) == {"first", "x-0", "y-0", "small"}
+
+
+def test_ends_on_nodes_that_changed_are_read_before_the_plan() -> None:
+    """The plan would ask for them, and its turn has no time for more: with 5,000 nodes 8 ms."""
+    there, taken = full()
+    gang_of(there, "g", 2)
+    there.settle()
+    assert there.state.reservations.standing
+
+    there.update(there.pods[taken[0].uid], run_time_metadata=states(20.0))
+    assert there.state.cluster.touched
+    prepare(there.state, there.now_s, there.wall_s())
+    assert not there.state.cluster.touched
+    there.settle()
+    assert standing(there) == [("ns/g", 101.0, "01")]
