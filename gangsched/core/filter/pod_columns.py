@@ -38,7 +38,9 @@ FEW = 500
 LABELS_A_UNIT = 10
 """Pods of which a label, the namespace or the host ports are read in a unit."""
 NUMBERS_A_UNIT = 20
-"""Pods that become rows, or of which the shape or whether they go is read."""
+"""Pods of which the shape, or whether they go, is read."""
+NEW_A_UNIT = 8
+"""Pods that become rows: each is far away in memory."""
 VALUES_A_UNIT = 25
 """Values of a label that are compared with those of a selector in a unit."""
 OWNERS_A_UNIT = 4
@@ -134,7 +136,7 @@ class PodColumns:
         self.follow(pods)
         # Afterwards: what was put into rows stays, and how many they are is not known before.
         new = max(0, len(self) - before)
-        self._charge(new, NUMBERS_A_UNIT, work)
+        self._charge(new, NEW_A_UNIT, work)
         work.charge(len(self) // ROWS_A_UNIT)
 
         weights = None
