@@ -34,6 +34,8 @@ INDEXES: Mapping[str, str] = {
     "Queue._active": "planned next",
     "Parked.groups": "in the order in which they were parked",
     "Holds._holding": "whose clock runs",
+    "Holds._rooms": "whose members have room that they may yield",
+    "Holds._unlooked": "that may have lost held room, until they are looked at",
     "Holds._yielded": "that wait for another group",
     "Preemptions._lowest": "woken when a group of lower priority waits",
     "HoldingBack._waiting": "of which the first holds others back",
@@ -67,6 +69,7 @@ INDEXES: Mapping[str, str] = {
 """Containers that have ids or records of groups, and in which order or for what."""
 
 SELDOM = {
+    "Holds._unlooked",
     "Holds._yielded",
     "Overdue.heads",
     "Patience._paused",

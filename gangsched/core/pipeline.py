@@ -67,7 +67,7 @@ class Pipeline:
     #: Placements that were tried.
     tried: int = 0
     #: Deciding all of its groups left too little work to find out who yields.
-    is_crowded: bool = False
+    is_overflowed: bool = False
     #: What extensions do before and after each group.
     _before: Sequence[Callable[[Group], None]] = field(init=False)
     _reserving: Sequence[Callable[[Group, Verdict], Verdict]] = field(init=False)
@@ -125,7 +125,7 @@ class Pipeline:
             again=again,
             begun=queue.begun & {*left},
             unfinished=queue.unfinished,
-            is_crowded=self.is_crowded,
+            is_overflowed=self.is_overflowed,
         )
         for extension in self.extensions:
             extension.finish(plan)
@@ -204,7 +204,7 @@ class Pipeline:
         if yielded is None:
             # Lack of work is no answer: the next plan has fewer to decide.
             again |= search.left()
-            self.is_crowded = search.is_crowded
+            self.is_overflowed = search.is_overflowed
             yielded = {}
 
         self.verdicts |= yielded

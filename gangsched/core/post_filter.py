@@ -78,7 +78,7 @@ class YieldSearch:
         return frozenset(ids - self.in_vain)
 
     @property
-    def is_crowded(self) -> bool:
+    def is_overflowed(self) -> bool:
         """Whether a plan of the groups that are `left` would come no further, because deciding all
         of them takes the work.
         """

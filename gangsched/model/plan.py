@@ -193,7 +193,7 @@ class Plan:
     begun: frozenset[str] = frozenset()
     unfinished: Unfinished | None = None
     #: Deciding so many groups left too little work to find out whose holds would help one (D1).
-    is_crowded: bool = False
+    is_overflowed: bool = False
     #: Work done, in units (`core.work`).
     work: int = field(default=0, compare=False)
 
@@ -211,7 +211,7 @@ class PlanInput(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     reserving: Reserving | None = None
     preempting: PreemptionInput | None = None
     looked_at: Set[str] = frozenset()
-    #: How many groups the plan decides at most, after one that was crowded.
+    #: How many groups the plan decides at most, after one that was overflowed.
     most_groups: int = sys.maxsize
     unfinished: Unfinished | None = None
     #: Pods, each with its node, that the plan counts as gone with everything that they use.

@@ -28,7 +28,7 @@ from gangsched.state.queueing.queue import Queue
 
 
 @dataclass(frozen=True, slots=True)
-class _Room:
+class _OwnRoom:
     """The room of a group's members that are not bound, and may yield it: that of holds, and by uid
     that of others.
     """
@@ -56,7 +56,7 @@ class Holds:
         #: Groups with other members that have room and are not bound.
         self._unbound: set[GroupRecord] = set()
         #: The room of all of these, and how many of them there are of each priority.
-        self._rooms: dict[GroupRecord, _Room] = {}
+        self._rooms: dict[GroupRecord, _OwnRoom] = {}
         self._priorities = Counter[int]()
         self._yielded: set[GroupRecord] = set()
         #: Groups that may have lost held room, in the order in which they are looked at.
@@ -101,7 +101,7 @@ class Holds:
             for placement in gang.unbound:
                 unbound[placement.pod.uid] = placement
 
-        self._rooms[group] = _Room(view.priority, tuple(held), unbound)
+        self._rooms[group] = _OwnRoom(view.priority, tuple(held), unbound)
         self._priorities[view.priority] += 1
 
         if view.priority < self._highest_priority():
@@ -197,7 +197,7 @@ class Holds:
     def _visible(
         self,
         room: Snapshot,
-        yields: Callable[[_Room], Iterable[Placement]],
+        yields: Callable[[_OwnRoom], Iterable[Placement]],
         now_s: float,
     ) -> VisibleRoom:
         """This room, and what `yields` of the rooms of lower priorities."""
@@ -316,11 +316,16 @@ class Holds:
         """
         holding = {group.id for group in self._holding}
         unbound = {group.id for group in self._unbound}
+        with_room = {group.id for group in self._rooms}
         yielded = {group.id for group in self._yielded}
 
         yield "holding", holding, lambda group: group.clock_s is not None
         yield "unbound", unbound, self._has_unbound
+        yield "with room", with_room, self._has_room
         yield "yielded", yielded, lambda group: bool(group.yielded_to)
+
+    def _has_room(self, group: GroupRecord) -> bool:
+        return group.clock_s is not None or self._has_unbound(group)
 
     def _has_unbound(self, group: GroupRecord) -> bool:
         """Whether the group has members with room that are neither bound nor held."""
@@ -341,11 +346,11 @@ def _may_be_lost(held: Iterable[Placement], moved: Set[str]) -> bool:
     return False
 
 
-def _unbound_of(room: _Room) -> Iterable[Placement]:
+def _unbound_of(room: _OwnRoom) -> Iterable[Placement]:
     return room.unbound.values()
 
 
-def _all_of(room: _Room) -> Iterable[Placement]:
+def _all_of(room: _OwnRoom) -> Iterable[Placement]:
     return (*room.held, *room.unbound.values())
 
 

@@ -629,7 +629,7 @@ class SchedulingState:
         """
         looked_at = {*plan.begun, *(verdict.group for verdict in plan.verdicts)}
         self._looked_at = self._looked_at | looked_at if plan.left else set()
-        self._most_groups = len(plan.verdicts) // 2 if plan.is_crowded else sys.maxsize
+        self._most_groups = len(plan.verdicts) // 2 if plan.is_overflowed else sys.maxsize
         missed = self._unfinished.goes_on(plan.unfinished, told)
         if missed is not None:
             # It was not parked meanwhile.

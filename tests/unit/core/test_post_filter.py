@@ -271,7 +271,7 @@ def test_lack_of_work_is_no_answer_to_who_yields() -> None:
         )
         if made.verdicts[0].reason is Reason.YIELDED:
             break
-        most = len(made.verdicts) // 2 if made.is_crowded else limits.groups
+        most = len(made.verdicts) // 2 if made.is_overflowed else limits.groups
         ready = {*made.left} | made.again
 
     yielded, permitted, *_ = made.verdicts
