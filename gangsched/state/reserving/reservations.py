@@ -402,7 +402,8 @@ class StandingReservations:
 
     def read_ends(self, wall_s: float) -> None:
         """Look at the ends of pods on nodes that changed, which the next plan will ask for."""
-        if self.on() and (self.standing or self._examined) and self._cluster.touched:
+        are_asked_for = self.standing or self._examined or self.waiting
+        if self.on() and are_asked_for and self._cluster.touched:
             self._ends.occupants(wall_s)
             self._moved = True
 
