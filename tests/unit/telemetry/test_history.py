@@ -19,7 +19,11 @@ class At:
         self.now_s = 1_000.0
         self.history = History(lambda: self.now_s, entries=entries)
         self.lines: list[dict[str, Any]] = []
-        self.history._log = structlog.wrap_logger(None, processors=[self._keep])
+        # All levels, whatever a test before this one configured for the process.
+        all_levels = structlog.make_filtering_bound_logger(0)
+        self.history._log = structlog.wrap_logger(
+            None, processors=[self._keep], wrapper_class=all_levels
+        )
 
     def _keep(self, _: Any, level: str, event: Any) -> Any:
         self.lines.append({**event, "level": level})
