@@ -81,14 +81,14 @@ class LastAnswers:
 
             record = ended.record
             for uid in record.of(Fate.ORDERED):
-                answer = self._visible(record, uid)
+                answer = self._seen(record, uid)
                 events += self._settle(record, answer)
 
             events += self._close(ended)
 
         return events
 
-    def _visible(self, record: NominationRecord, uid: str) -> Evicted:
+    def _seen(self, record: NominationRecord, uid: str) -> Evicted:
         """The answer that the watch shows."""
         member = self._members.get(uid)
         is_going = member is not None and member.pod.deleting
