@@ -345,7 +345,9 @@ class Nominations:
         if started:
             return self._end(record, Result.STARTED, now_s)
 
-        self.promised.use_up(record, (*verdict.binds, *verdict.holds))
+        placed = (*verdict.binds, *verdict.holds)
+        if placed:
+            self.promised.use_up(record, placed)
         if record.lost and not record.holds:
             return self._end(record, Result.EXPIRED if record.expired else Result.LOST, now_s)
         if record.stage is Stage.PREPARED and not record.lost:
