@@ -116,7 +116,8 @@ class _Waiting:
     """The groups that need one room: (rank, group) in order, by their kinds of needs.
 
     `batch` is how many are woken at a time, at least; `tried` the last one that was woken and had
-    its turn; `freed` the nodes for which they are woken. Reservations keep the room from all that
+    its turn; `skipped` the first of each kind that was not woken, because those before it may need
+    the room; `freed` the nodes for which they are woken. Reservations keep the room from all that
     need as many pods as one in `kept_from` and pass no more. `told` are the facts that groups were
     parked with, by group.
     """
@@ -125,6 +126,7 @@ class _Waiting:
     by_kind: dict[_Kind, list[Entry]] = field(default_factory=dict)
     batch: int = 1
     tried: Entry | None = None
+    skipped: dict[_Kind, Entry] = field(default_factory=dict)
     freed: set[str] = field(default_factory=set)
     kept_from: list[tuple[int, Stay]] = field(default_factory=list)
     told: dict[str, Facts] = field(default_factory=dict)
@@ -152,12 +154,17 @@ class _Waiting:
         """The first group in queue order."""
         return min(entries[0] for entries in self.by_kind.values())
 
+    def start_over(self) -> None:
+        """Forget whose turn it was: the next to wake is the first."""
+        self.tried = None
+        self.skipped = {}
+
     @property
     def first_behind(self) -> str | None:
-        """The first group behind the one that was tried last; None if all had their turn."""
+        """The first group that has not had its turn; None if all had."""
         firsts: list[Entry] = []
-        for entries in self.by_kind.values():
-            place = self._place_behind(entries)
+        for kind, entries in self.by_kind.items():
+            place = self._next_place(kind, entries)
             firsts += entries[place : place + 1]
 
         if not firsts:
@@ -166,8 +173,10 @@ class _Waiting:
         _, group = min(firsts)
         return group
 
-    def _place_behind(self, entries: list[Entry]) -> int:
-        """Where those begin that are behind the one that was tried last."""
+    def _next_place(self, kind: _Kind, entries: list[Entry]) -> int:
+        """Where those of a kind begin that have not had their turn."""
+        if kind in self.skipped:
+            return bisect_left(entries, self.skipped[kind])
         if self.tried is None:
             return 0
 
@@ -184,8 +193,8 @@ class _Waiting:
         most: Callable[[_Kind], int],
         heads: Set[str],
     ) -> Iterator[str]:
-        """The groups to wake up if there is room for `rooms` pods, behind the group that was tried
-        last.
+        """The groups to wake up if there is room for `rooms` pods, of those that have not had their
+        turn.
 
         `most` is the number of groups, by kind, that have all required room, or any room if they
         require none: the freed node may only have changed what the empty cluster holds. Room that
@@ -193,20 +202,24 @@ class _Waiting:
         """
         heap = []
         for number, (kind, entries) in enumerate(self.by_kind.items()):
-            place = self._place_behind(entries)
+            place = self._next_place(kind, entries)
             is_enough = not kind.required or kind.counts[self.room] <= rooms
             if place < len(entries) and is_enough and (fit := most(kind)):
                 heap.append((entries[place], number, place, kind, fit))
 
         heapify(heap)
+        self.skipped = {}
         left = rooms
         woken = 0
 
         while heap:
-            (_, group), number, place, kind, fit = heappop(heap)
+            entry, number, place, kind, fit = heappop(heap)
+            _, group = entry
             count = kind.counts[self.room]
             if group in heads or not self.is_kept_from(count, groups[group].stay):
                 if (count > left or fit < 1) and woken >= self.batch:
+                    # Those before it may leave the room, when others behind it were tried already.
+                    self.skipped[kind] = entry
                     continue
 
                 left = left - count
@@ -347,7 +360,7 @@ class Parked:
 
         firsts = {}
         for waiting in self._by_room.values():
-            waiting.tried = None
+            waiting.start_over()
             for kind, entries in waiting.by_kind.items():
                 ranked = [(self._records[group].rank, group) for _, group in entries]
                 waiting.by_kind[kind] = sorted(ranked)
@@ -434,7 +447,7 @@ class Parked:
             self.looks += 1
             waiting = self._by_room[needed_room]
             waiting.batch = 1
-            waiting.tried = None
+            waiting.start_over()
             waiting.kept_from = []
             # Shared by all of them, so that all nodes for each of thousands take no time.
             waiting.freed = waiting.freed | self._freed if waiting.freed else self._freed

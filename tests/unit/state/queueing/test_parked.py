@@ -20,7 +20,7 @@ from gangsched.state.queueing import watched as watched_module
 from gangsched.state.queueing.parked import Parked, VisibleRoom
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.queueing.shape_rows import ShapeRows
-from tests.builders import Records, members, node, pod, pod_group, shape, snapshot
+from tests.builders import GPU, Records, members, node, pod, pod_group, shape, snapshot
 from tests.world import World
 
 SMALL, LARGE = shape(1), shape(8)
@@ -377,6 +377,58 @@ def test_those_behind_are_woken_for_what_the_first_left() -> None:
     queue.park("g0", ())
     queue.wake_behind(VisibleRoom.alike(free))
     assert queue.ready(0.0) == {"g1", "g2"}
+
+
+def test_a_larger_group_is_not_passed_over_for_smaller_ones_behind_it() -> None:
+    """Q3: beside the first there was no room for it, and the first needed none after all."""
+    queue = Queue(Records())
+    queue.ready(0.0)
+    for rank, count in enumerate((1, 2, 1)):
+        queue.park(f"g{rank}", (Need(SMALL, count),), rank=(rank,))
+    free = VisibleRoom.alike(snapshot([node("a", 2)]))
+    queue.wake(free, {"a"})
+    assert queue.ready(0.0) == {"g0", "g2"}
+    for rank in (0, 2):
+        queue.park(f"g{rank}", (Need(SMALL, 1),), rank=(rank,))
+    queue.wake_behind(free)
+    assert queue.ready(0.0) == {"g1"}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_all_that_fit_are_woken_once_where_nobody_uses_the_room(seed: int) -> None:
+    """Q3: whatever is asked of the same room, and whatever else those ask who ask for it."""
+    dice = random.Random(seed)
+    queue = Queue(Records())
+    queue.ready(0.0)
+    needs = {}
+    for number in range(60):
+        needs[f"g{number:02}"] = tuple(
+            Need(of, dice.choice((0, 1, 1, 2, 3, 5)))
+            for of in dice.choice(((SMALL,), (SMALL,), (shape(2),), (SMALL, shape(2))))
+        )
+    order = {name: (dice.random(),) for name in needs}
+    for name, asked in needs.items():
+        queue.park(name, asked, rank=order[name])
+
+    free = VisibleRoom.alike(snapshot([node("a", 4)]))
+    times = dict.fromkeys(needs, 0)
+    queue.wake(free, {"a"})
+    while woken := queue.ready(0.0):
+        for name in woken:
+            times[name] += 1
+            queue.park(name, needs[name], rank=order[name])
+        if queue.parked.has_pending:
+            queue.wake_pending(free)
+        queue.wake_behind(free)
+
+    fits = {
+        name: all(need.count * dict(need.shape.requests)[GPU] <= 4 for need in asked)
+        for name, asked in needs.items()
+    }
+    assert {name for name, number in times.items() if number} == {
+        name for name in needs if fits[name]
+    }
+    assert max(times.values()) <= 2  # once for each shape that it asks for
 
 
 def test_a_woken_group_that_goes_away_passes_the_room_on() -> None:
