@@ -135,13 +135,12 @@ class Occupancy(msgspec.Struct, frozen=True):
 
             return _shape
 
-        # A fixed order makes the keys of all pods comparable.
-        ordered = sorted(keys)
+        of_labels = keys.read()
         return lambda pod: (
             id(pod.shape),
             pod.namespace,
             claims and claims(pod),
-            *map(pod.labels.get, ordered),
+            of_labels(pod.labels),
         )
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from gangsched.core.filter.count_cache import CountCache
 from gangsched.core.filter.existing_terms import ExistingTerms
+from gangsched.core.filter.label_keys import LabelKeys
 from gangsched.core.filter.replica_counts import ReplicaCounts, SpreadCost
 from gangsched.core.work import Work
 from gangsched.model.inter_pod import PodTerm, selects
@@ -87,8 +88,8 @@ class PodCounts:
 
         # by owner its pods that came in this plan, less those that went again
         self._placed = Counter[TermOwner]()
-        # Labels that some term reads: pods that differ only in other labels are equivalent.
-        self._label_keys = frozenset(self._terms.label_keys)
+        # Labels that terms of those who came in this plan read.
+        self._label_keys = set[str]()
 
         # A log that each count reads from where it stopped: counts that nobody asks for again cost
         # nothing.
@@ -140,9 +141,7 @@ class PodCounts:
 
             self._term_owners[owner] = None
             shape, _ = owner
-            keys = shape.constraints.keys
-            if not keys <= self._label_keys:
-                self._label_keys |= keys
+            self._label_keys |= shape.constraints.keys
 
     def _count_owners(self, pods: Sequence[Pod], sign: int) -> None:
         if self.has_terms:
@@ -210,8 +209,10 @@ class PodCounts:
         """Whether any pod, of the snapshot or of this plan, has terms about other pods."""
         return bool(self._terms.owners) or bool(self._term_owners)
 
-    def label_keys(self, pods: Sequence[Pod]) -> frozenset[str] | None:
-        """Label keys that inter-pod terms read; None if there are no terms."""
+    def label_keys(self, pods: Sequence[Pod]) -> LabelKeys | None:
+        """Label keys that inter-pod terms read; None if there are no terms. Pods that differ only
+        in other labels are equivalent.
+        """
         shapes = []
         for shape in {pod.shape for pod in pods}:
             if shape.inter_pod is not None:
@@ -220,7 +221,8 @@ class PodCounts:
         if not shapes and not self.has_terms:
             return None
 
-        return self._label_keys.union(*(shape.constraints.keys for shape in shapes))
+        own = frozenset[str]().union(*(shape.constraints.keys for shape in shapes))
+        return LabelKeys((own, self._label_keys, self._terms.label_keys.keys()))
 
     def by_domain(
         self,
