@@ -42,9 +42,13 @@ class Nomination(NamedTuple):
         pod: Pod,
         group: str = "",
         freed: ResourceVector = (),
+        *,
+        priority: int | None = None,
     ) -> Nomination:
         """The room of a pod, without its names, labels and claims: two versions of the pod that
         differ in these promise the same, and an equal nomination costs nothing.
+
+        Its `priority` is that of the pod, unless another one is given.
         """
         stand_in = Pod(
             uid=pod.uid,
@@ -52,7 +56,7 @@ class Nomination(NamedTuple):
             name="",
             creation_s=0,
             shape=pod.shape,
-            priority=pod.priority,
+            priority=pod.priority if priority is None else priority,
         )
         return cls(node, stand_in, group, freed)
 

@@ -72,10 +72,6 @@ class Nominee:
         """The member on its node."""
         return Placement(self.pod, self.node)
 
-    def promise(self, group: str, freed: ResourceVector = ()) -> Nomination:
-        """The promised room for snapshots; leaving pods still use `freed` of it."""
-        return Nomination.of_room(self.node, self.pod, group, freed)
-
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class NominationRecord:
@@ -83,6 +79,8 @@ class NominationRecord:
 
     id: str
     group: str
+    #: The group's, which all of its promises have: each restricts whoever comes after the group.
+    priority: int
     #: Grows with each nomination of the process, so that the older one is known where two want the
     #: same node.
     serial: int
@@ -131,6 +129,16 @@ class NominationRecord:
         restricts it.
         """
         return min((nominee.pod.priority for nominee in self.nominees.values()), default=0)
+
+    def promise(self, nominee: Nominee, freed: ResourceVector = ()) -> Nomination:
+        """The promised room for snapshots; leaving pods still use `freed` of it."""
+        return Nomination.of_room(
+            nominee.node,
+            nominee.pod,
+            self.group,
+            freed,
+            priority=self.priority,
+        )
 
     @property
     def looks_around(self) -> bool:
@@ -251,6 +259,7 @@ def references(victims: Iterable[Victim]) -> tuple[PodRef, ...]:
 def new_record(
     record_id: str,
     group: str,
+    priority: int,
     serial: int,
     decision: Preemption,
     named: Iterable[Nominee],
@@ -271,6 +280,7 @@ def new_record(
     return NominationRecord(
         id=record_id,
         group=group,
+        priority=priority,
         serial=serial,
         decision=decision,
         nominees={nominee.pod.uid: nominee for nominee in named},

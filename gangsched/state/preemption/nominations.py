@@ -133,14 +133,10 @@ class Nominations:
         """Time at which `look` must be called even without a message."""
         return min(self._next_looks.next_s(), self.last_answers.next_deadline_s())
 
-    def obstacle(self, group: str, decision: Preemption) -> str:
+    def obstacle(self, group: str, decision: Preemption, now_s: float) -> str:
         """Why a decision that is not carried out yet is no longer valid, "" if it is valid."""
         # A record of its own, promised only while it is compared with the promises of all others.
-        record = self._record(
-            group,
-            decision,
-            0.0,
-        )
+        record = self._record(group, decision, now_s)
         self.promised.keep(record)
 
         try:
@@ -220,6 +216,7 @@ class Nominations:
         return new_record(
             f"{group}@{int(now_s + self.offset_s)}.{serial}",
             group,
+            self._registry.group(group, now_s).priority,
             serial,
             decision,
             named,
@@ -461,8 +458,10 @@ class Nominations:
         """Follow changes of the group's members: who replaces one takes over its node (V12)."""
         before = record.nominees
         after = nominees.settled(record.nominees, group, self._registry, now_s)
-        if after != before:
+        priority = self._registry.group(group.id, now_s).priority
+        if after != before or priority != record.priority:
             record.nominees = after
+            record.priority = priority
             self.promised.keep(record)
 
         if not after or nominees.is_short(after, group, self._registry, now_s):

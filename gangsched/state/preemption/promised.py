@@ -129,7 +129,7 @@ class Promised:
         the plan that placed them, until the nomination is settled.
         """
         placed = {placement.pod.uid: placement.node for placement in placements}
-        promises = [nominee.promise(record.group) for nominee in record.nominees.values()]
+        promises = [record.promise(nominee) for nominee in record.nominees.values()]
         for uid in used_up(promises, placed):
             self._cluster.use_up(f"{record.group} {uid}")
 
@@ -275,7 +275,7 @@ class Promised:
                         part[name] = part.get(name, 0) + amount
 
                 key = f"{record.group} {nominee.pod.uid}"
-                promise = nominee.promise(record.group, from_dict(part))
+                promise = record.promise(nominee, from_dict(part))
                 self._show(key, promise)
 
     def _in_use_by_leaving(self, node: str) -> dict[str, dict[str, int]]:

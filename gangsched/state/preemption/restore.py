@@ -45,7 +45,7 @@ def restore(
     permits. It is not stored whether victims violate a budget; they do if more of them remain than
     the budget allows now.
     """
-    left = _Left(nominations, members, cluster, registry, wall_s, breakable)
+    left = _Left(nominations, members, cluster, registry, now_s, wall_s, breakable)
     groups = [group for group in registry.groups.values() if left.nominated(group)]
     actions: list[Action] = []
 
@@ -69,6 +69,7 @@ class _Left:
     members: MemberStore
     cluster: Cluster
     registry: Registry
+    now_s: float
     wall_s: float
     breakable: Budgets
 
@@ -109,7 +110,7 @@ class _Left:
             deadline_s=last_end_s + STUCK_S,
         )
         # Nodes and pods may have changed while no process was there.
-        if self.nominations.obstacle(group.id, decision):
+        if self.nominations.obstacle(group.id, decision, self.now_s):
             return None
 
         return decision

@@ -105,6 +105,51 @@ def test_nobody_of_equal_or_lower_priority_gets_the_room_as_it_comes_free() -> N
     assert world.bound().keys() == {"high-0", "high-1"}
 
 
+def test_room_for_a_member_of_low_priority_is_kept_as_that_for_its_gang() -> None:
+    """V10: the gang comes first (Q1), so who comes between its members takes none of its room."""
+    world = DecidedWorld(node("a", 8), node("b", 8))
+    low = world.create(members("low", 2, gpus=8, grace_s=20))
+    world.settle()
+    high = world.create(
+        replace(each, priority=priority)
+        for each, priority in zip(members("high", 2, gpus=8), (1000, 10), strict=True)
+    )
+    world.settle()
+    decide(world, high, low)
+    world.advance(1)
+    world.create(members("between", 1, gpus=8, priority=500))
+    world.delete(low[1])  # where the member of low priority is to run
+    world.advance(10)
+    assert "between-0" in world.pending()
+    world.advance(10)
+    assert world.bound() == {"high-0": "a", "high-1": "b"}
+
+
+def test_promised_room_is_kept_at_the_priority_that_the_group_has_now() -> None:
+    """V10: its member of the highest priority is gone, and was not nominated."""
+    world = DecidedWorld(node("a", 8))
+    (low,) = world.create(pod("low", gpus=8, grace_s=20))
+    world.settle()
+    surplus, needed = world.create(
+        replace(each, priority=priority)
+        for each, priority in zip(members("high", 2, min_member=1, gpus=8), (1000, 10), strict=True)
+    )
+    world.settle()
+    world.decide(HIGH, [(needed, "a")], [low], UnitKind.POD)
+    world.advance(1)
+    world.create(pod("between", gpus=8, priority=500))
+    world.advance(1)
+    assert {each.pod.priority for each in world.state.snapshot().nominations} == {1000}
+    world.update(needed, labels={"seen": "again"})  # nothing else is new when the other one goes
+    world.advance(1)
+    world.delete(surplus)
+    world.advance(1)
+    assert world.nominated()
+    assert {each.pod.priority for each in world.state.snapshot().nominations} == {10}
+    world.advance(16)
+    assert world.bound() == {"between": "a"}
+
+
 def test_the_group_starts_elsewhere_if_that_is_earlier() -> None:
     """V11: nothing more is evicted, and what is on its way counts as over."""
     world, low, high = full()
