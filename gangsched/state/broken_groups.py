@@ -115,6 +115,11 @@ def _may_be_rest(gang: Gang) -> bool:
     if not gang.pending:
         return False
 
+    # All that its start needs has a node, and waits for its claims: the others are above the
+    # minimum.
+    if not gang.satisfied and gang.bound >= max(1, gang.min_member):
+        return False
+
     # Lost members are replaced (Q2): else a gang could lose a small pod on purpose and grow before
     # all others.
     return not gang.satisfied or min(gang.unsent, gang.lacks) > 0

@@ -1,4 +1,5 @@
-"""Room that members keep after their binds were refused (semantics B3).
+"""Room that members keep after their binds, or the writes of their claims, were refused (semantics
+B3).
 
 Invariant: only gangs that were noted are looked at, so that a turn costs nothing where no bind was
 refused.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import math
 
 from gangsched.model.parts import broken_part
+from gangsched.state.claim_binding import waits
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import State
@@ -32,8 +34,8 @@ class KeptRooms:
         """Give back the room of failed binds when its time is over, or no part around their gang is
         broken (B3).
 
-        A gang of which no bind succeeded is placed again as a whole: it keeps its room until it is
-        planned.
+        A gang of which no bind succeeded is placed again as a whole, and members with claims get
+        them anew: they keep their room until they are planned.
         """
         for gang_id in list(self._keeping):
             gang = self._registry.gangs.get(gang_id)
@@ -51,13 +53,18 @@ class KeptRooms:
             part = broken_part(parts, started)
             is_known = group_id in self._registry.groups
             rests = is_known and self._queue.backs_off(group_id, now_s)
-            all_of_them = part is None or (gang.permit is None and not rests)
             released = []
             for member in kept:
-                if all_of_them or now_s >= member.keeps_until_s:
+                # Another try of its own would write what may not be there any more.
+                is_placed_anew = gang.permit is None or waits(member.selections)
+                is_planned_now = is_placed_anew and not rests
+                if part is None or is_planned_now or now_s >= member.keeps_until_s:
                     released.append(member)
 
             self._members.release(released)
+            if part is None:
+                for member in released:
+                    member.keeps_until_s = 0.0  # what it keeps in another start is for that one
 
     def next_deadline_s(self) -> float:
         """Time at which a member has kept its room for long enough."""

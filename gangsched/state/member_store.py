@@ -101,7 +101,7 @@ KEEPS_SELECTIONS = frozenset(
         State.BINDING,
     }
 )
-KEEPS_TIME = frozenset({State.KEPT, State.WAITING_FOR_CLAIMS, State.BINDING})
+KEEPS_TIME = frozenset({State.KEPT, State.RETRY, State.WAITING_FOR_CLAIMS, State.BINDING})
 RELEASABLE = frozenset({State.HELD, State.KEPT})
 WAITS = frozenset({State.PENDING, State.RETRY})
 """The states of members that wait for a node."""

@@ -30,7 +30,8 @@ class State(StrEnum):
     WAITING_FOR_CLAIMS = "waiting for claims"
     BINDING = "binding"  # takes room; its bind is sent and not answered
     BOUND = "bound"  # takes room
-    # Permit let it through and its bind failed; it keeps its room for the next try (B3)
+    # Permit let it through, and its bind or the write of its claims failed; it keeps its room for
+    # the next try (B3)
     KEPT = "kept"
     RETRY = "retry"  # the same without room
     # is being deleted while its bind is under way; takes room until the answer
@@ -138,7 +139,7 @@ TABLE: Mapping[State, Row] = {
     State.WAITING_FOR_CLAIMS: {
         **SEEN,
         **_stays(State.WAITING_FOR_CLAIMS, *_UNBOUND, Change.CLAIMS_WRITTEN),
-        Change.ANSWERED_FAILED: State.RETRY,
+        Change.ANSWERED_FAILED: State.KEPT,
         Change.RELEASE: State.RETRY,
         Change.SEND_BIND: State.BINDING,
     },

@@ -239,8 +239,15 @@ class StorageCache:
         return key in self._written or key in self._releasing
 
     def chosen_for(self, key: str) -> Set[str]:
-        """The pods for which a plan chose devices for a ResourceClaim, by uid."""
-        return self._chosen_for.get(key, {}).keys()
+        """The pods for which a plan chose devices for a ResourceClaim, by uid, without those whose
+        writes failed: they keep the devices for their next try, and nobody else may wait for it.
+        """
+        users = self._users.get(key, {})
+        return {
+            uid
+            for uid in self._chosen_for.get(key, {})
+            if uid in users and users[uid].state is not State.KEPT
+        }
 
     def was_deleted(self, key: str) -> bool:
         """Whether a claim was deleted since a plan chose devices for it."""

@@ -241,10 +241,13 @@ def test_patience_ends() -> None:
 
 
 def test_writes_that_failed_are_tried_again() -> None:
-    """The member is in retry and goes again after a backoff, with its claims as they are then."""
+    """Nothing of its gang has started, so that it gives its room back; it goes again after a
+    backoff, with its claims as they are then.
+    """
     world = waiting(CLAIM)
     world.fate = lambda _: "failed"
     world.answer()
+    world.turn()
     assert (state(world), world.state.claims.counts.failed) == (State.RETRY, 1)
     world.fate = lambda _: "bound"
     world.controller = True
