@@ -368,6 +368,15 @@ def those_behind_a_group_that_was_woken_in_vain_sleep_on(tried: Any) -> Any:
     return lambda self, group, **kept: tried(self, group, **kept)[:0]
 
 
+@bug("Q3", "state.queueing.parked:_Waiting._next_place", f"{QUEUEING}/test_parked.py")
+def larger_groups_are_passed_over_for_smaller_ones_behind_them(next_place: Any) -> Any:
+    def behind_all(self: Any, kind: Any, entries: Any) -> Any:
+        with swapped(self, skipped={}):
+            return next_place(self, kind, entries)
+
+    return behind_all
+
+
 @bug("Q3", "state.reserving.reservations:overtaking", "properties/test_rests_regressions.py")
 def a_gang_sleeps_though_its_reservation_has_come_first(_: Any) -> Any:
     return lambda before, after: []

@@ -308,9 +308,18 @@ def nominated_room_is_not_kept(show: Any) -> Any:
     return lambda self, key, promise, *, grows=True: show(self, key, None)
 
 
-@bug("V10", "state.preemption.nomination:Nominee.promise", f"{STATE}/test_room.py")
+@bug("V10", "state.preemption.nomination:NominationRecord.promise", f"{STATE}/test_room.py")
 def plans_count_places_without_their_victims(promise: Any) -> Any:
-    return lambda nominee, group, *freed: promise(nominee, group)
+    return lambda record, nominee, *freed: promise(record, nominee)
+
+
+@bug("V10", "state.preemption.nomination:NominationRecord.promise", f"{STATE}/test_nominations.py")
+def a_member_keeps_room_at_its_own_priority(promise: Any) -> Any:
+    def of_member(record: Any, nominee: Any, *freed: Any) -> Any:
+        with swapped(record, priority=nominee.pod.priority):
+            return promise(record, nominee, *freed)
+
+    return of_member
 
 
 @bug("V10", "state.preemption.promised:Promised.leaving", f"{STATE}/test_room.py")
