@@ -25,6 +25,7 @@ from gangsched.sentences import promising
 from gangsched.state.cluster import Cluster
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import Registry
+from gangsched.state.member_store import MemberStore
 from gangsched.state.members import STARTED
 from gangsched.state.members_to_come import promised_room
 from gangsched.state.reporting.gang_events import gang_ref
@@ -36,8 +37,9 @@ class RoomToCome:
     promised.
     """
 
-    def __init__(self, cluster: Cluster, registry: Registry) -> None:
+    def __init__(self, cluster: Cluster, registry: Registry, members: MemberStore) -> None:
         self._cluster = cluster
+        self._members = members
         self._registry = registry
         self._offset_s = 0.0  # what to add to monotonic seconds for those since the epoch
         self._wall_s = 0
@@ -243,6 +245,7 @@ class RoomToCome:
                 Nomination(placement.node, placement.pod, room_key(gang_id)),
             )
 
+        self._open_to_higher(before, places)
         room = self._set_end(gang_id)
         is_new = gang_id not in self._told
         self._told.add(gang_id)
@@ -252,6 +255,25 @@ class RoomToCome:
             nodes = list(dict.fromkeys(placement.node for placement in places))
             text = promising.reserved(len(places), nodes, until_s=room.until_s)
             self._tell(record, EventReason.ROOM_KEPT, text)
+
+    def _open_to_higher(
+        self,
+        before: Iterable[Placement],
+        places: Iterable[Placement],
+    ) -> None:
+        """Open the room that is newly kept to groups of a higher priority that wait: the plan that
+        started the gang, which came before them by another of its members, had it in use.
+        """
+        shown = {placement.pod.uid for placement in before}
+        highest = self._members.highest_waiting
+        if highest is None:
+            return
+
+        self._cluster.open(
+            placement.node
+            for placement in places
+            if placement.pod.uid not in shown and placement.pod.priority < highest
+        )
 
     def _set(self, gang_id: str, places: tuple[Placement, ...]) -> None:
         before = self._shown.pop(gang_id, ())

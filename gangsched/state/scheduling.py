@@ -125,7 +125,7 @@ class SchedulingState:
             rules,
         )
         self.holds = Holds(self.members, self.cluster, self.registry, self.queue)
-        self.coming = RoomToCome(self.cluster, self.registry)
+        self.coming = RoomToCome(self.cluster, self.registry, self.members)
         self._committer = Committer(
             self.members,
             self.cluster,

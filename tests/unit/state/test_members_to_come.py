@@ -17,6 +17,7 @@ from gangsched.core.cycle import plan
 from gangsched.model.objects import Node, Pod, PodGroup
 from gangsched.model.protocol import Applied, Bind, Replaced, StampsGuarded
 from gangsched.state import room_to_come
+from gangsched.state.rule_set import Rules
 from gangsched.state.scheduling import SchedulingState
 from gangsched.turn import plan_and_commit, prepare
 from tests.builders import GPU, amounts, members, node, pod, pod_group, running
@@ -105,6 +106,16 @@ def test_nobody_takes_the_room_of_workers_to_come() -> None:
     assert {"serve-0", "serve-0-1", "serve-0-2"} <= bound.keys()
     assert len(bound) == 4
     assert not world.events("RoomReleased")
+
+
+def test_room_to_come_is_offered_at_once_to_a_higher_priority() -> None:
+    """B8, Q3: the pod comes after the leader and before the workers, and was refused in the plan
+    that started them.
+    """
+    world = World(node("a", 3), rules=Rules(unattended=True))
+    world.declare(provided())
+    world.create(lws_pod(0, priority=1000), lws_pod(1, priority=10), pod("between", priority=500))
+    assert world.settle().bound().keys() == {"serve-0", "serve-0-1", "between"}
 
 
 def test_a_restart_keeps_the_room() -> None:
