@@ -37,6 +37,20 @@ class _OwnRoom:
     held: tuple[Placement, ...]
     unbound: Mapping[str, Placement]
 
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        """All of it."""
+        return (*self.held, *self.unbound.values())
+
+    def yields_since(self, before: _OwnRoom | None) -> Iterable[Placement]:
+        """What did not yield as the room was `before`: holds did, to those above them."""
+        if before is None:
+            return self.unbound.values()
+        if self.priority < before.priority:
+            return self.placements
+
+        return [self.unbound[uid] for uid in self.unbound.keys() - before.unbound.keys()]
+
 
 class Holds:
     """Indexes of groups whose clock runs, and of groups that have yielded."""
@@ -87,7 +101,7 @@ class Holds:
 
     def _follow_room(self, group: GroupRecord, now_s: float) -> None:
         """Keep the room of a changed group; what did not yield before, such as while claims were
-        written, is freed room to higher priorities.
+        written or at a higher priority, is freed room to those above it.
         """
         before = self._drop_room(group)
         if group not in self._holding and group not in self._unbound:
@@ -101,24 +115,25 @@ class Holds:
             for placement in gang.unbound:
                 unbound[placement.pod.uid] = placement
 
-        self._rooms[group] = _OwnRoom(view.priority, tuple(held), unbound)
+        room = _OwnRoom(view.priority, tuple(held), unbound)
+        self._rooms[group] = room
         self._priorities[view.priority] += 1
 
         if view.priority < self._highest_priority():
-            new = unbound.keys() - before
-            self._cluster.open(unbound[uid].node for uid in new)
+            new = room.yields_since(before)
+            self._cluster.open(placement.node for placement in new)
 
-    def _drop_room(self, group: GroupRecord) -> Set[str]:
-        """Forget the room of a group; return whose it was beside holds."""
+    def _drop_room(self, group: GroupRecord) -> _OwnRoom | None:
+        """Forget the room of a group, and return it."""
         room = self._rooms.pop(group, None)
         if room is None:
-            return frozenset()
+            return None
 
         self._priorities[room.priority] -= 1
         if not self._priorities[room.priority]:
             del self._priorities[room.priority]
 
-        return room.unbound.keys()
+        return room
 
     def gone(self, group: GroupRecord) -> None:
         """Remove a group that is gone."""
@@ -351,7 +366,7 @@ def _unbound_of(room: _OwnRoom) -> Iterable[Placement]:
 
 
 def _all_of(room: _OwnRoom) -> Iterable[Placement]:
-    return (*room.held, *room.unbound.values())
+    return room.placements
 
 
 def _with_room_of(snapshot: Snapshot, placements: Collection[Placement]) -> Snapshot:

@@ -160,6 +160,9 @@ def test_who_was_kept_out_is_woken_where_a_reservation_keeps_less_of_the_same_no
     assert freed([old], [new]) == {"a"}
     assert freed([new], [new]) == set()
     assert freed([reserved(float("inf"), "a", "b")], [old]) == {"a", "b"}
+    lower = msgspec.structs.replace(new, priority=-1)
+    assert freed([new], [lower]) == {"a", "b"}
+    assert freed([lower], [new]) == set()
 
 
 def test_a_hold_back_is_over_when_a_reservation_starts() -> None:
@@ -635,12 +638,17 @@ def test_the_next_in_line_gets_room_that_a_lower_priority_took_before_its_turn(t
     assert world.bound() == {"next-0": "a", "stays": "b"}
 
 
-def waits_for_claims(world: World) -> None:
-    """A pod of low priority has 4 GPUs of node `a`, and waits for its claim."""
+def late_claim(world: World) -> None:
+    """Nobody provisions the claim `late`."""
     world.controller = False
     claim = Claim(namespace="ns", name="late", uid="late", storage_class="late")
     world.say(Applied(StorageClass(name="late", provisioner="csi.test", waits=True)))
     world.say(Applied(claim))
+
+
+def waits_for_claims(world: World) -> None:
+    """A pod of low priority has 4 GPUs of node `a`, and waits for its claim."""
+    late_claim(world)
     world.create(members("low", 1, gpus=4, claims=(ClaimUse("late"),)))
 
 
@@ -742,6 +750,31 @@ def test_a_place_whose_pod_has_room_elsewhere_is_free_to_those_decided_after_it(
     world.settle()
     assert world.held() == {"first-1": "c"}
     assert world.bound() == {"stays": "a", "beside": "b"}
+
+
+@pytest.mark.parametrize("how", ["held", "waits for claims"])
+def test_room_of_a_group_whose_priority_falls_wakes_those_who_are_above_it_now(how: str) -> None:
+    """Q3, D1: its member of the highest priority goes, which had no room; the other one's room is
+    the same as before.
+    """
+    world = World(node("a", 8), node("full", 16), rules=RULES)
+    world.create(running(pod("stays", gpus=16, scheduler_name="other"), "full"))
+    stated: dict[str, Any] = {"mode": "NonStrict", "min_member": 2} if how == "held" else {}
+    (high,) = members("mixed", 1, gpus=16, priority=100, **stated)
+    (low,) = members("mixed", 1, first=1, gpus=4, **stated)
+    if how == "waits for claims":
+        late_claim(world)
+        low = msgspec.structs.replace(low, claims=(ClaimUse("late"),))
+
+    world.create(high, low)
+    world.settle()
+    world.create(pod("between", gpus=8, priority=50))
+    world.settle()
+    assert world.bound() == {"stays": "full"}
+
+    world.delete(high)
+    world.settle()
+    assert world.bound() == {"stays": "full", "between": "a"}
 
 
 @pytest.mark.parametrize("ends", [(1_000,), (1_000, 2_000)])

@@ -52,8 +52,13 @@ def freed(
         if new is old:
             continue
 
-        # A later start lets more groups end before it.
-        if new is None or old.is_fence != new.is_fence or new.at_s > old.at_s:
+        # A later start lets more groups end before it, and a lower priority restricts fewer.
+        if (
+            new is None
+            or old.is_fence != new.is_fence
+            or new.at_s > old.at_s
+            or new.priority < old.priority
+        ):
             freed |= set(old.nodes)
         else:  # the same nodes may be kept for fewer of its pods
             freed |= set(old.nodes) - set(new.nodes)
