@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from gangsched.model.parts import broken_part
+from gangsched.model.tree import Part, gangs_of
 from gangsched.state.claim_binding import waits
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
@@ -37,6 +38,7 @@ class KeptRooms:
         A gang of which no bind succeeded is placed again as a whole, and members with claims get
         them anew: they keep their room until they are planned.
         """
+        broken: dict[str, Part | None] = {}
         for gang_id in list(self._keeping):
             gang = self._registry.gangs.get(gang_id)
             kept = []
@@ -48,9 +50,11 @@ class KeptRooms:
                 continue
 
             group_id = self._registry.group_of.get(gang_id, gang_id)
-            parts = self._registry.parts(group_id)
-            started = self._registry.started(group_id)
-            part = broken_part(parts, started)
+            # Once for all gangs of a group, which may have hundreds.
+            if group_id not in broken:
+                broken[group_id] = self._broken_part(group_id)
+
+            part = broken[group_id]
             is_known = group_id in self._registry.groups
             rests = is_known and self._queue.backs_off(group_id, now_s)
             released = []
@@ -65,6 +69,20 @@ class KeptRooms:
             if part is None:
                 for member in released:
                     member.keeps_until_s = 0.0  # what it keeps in another start is for that one
+
+    def _broken_part(self, group_id: str) -> Part | None:
+        """The part that has something and is not whole without members that wait for their claims,
+        which may never be bound.
+        """
+        root = self._registry.parts(group_id)
+        sent: dict[str, int] = {}
+        for gang_id in gangs_of(root.part):
+            gang = self._registry.gangs.get(gang_id)
+            if gang is not None:
+                waiting = gang.of(State.WAITING_FOR_CLAIMS)
+                sent[gang_id] = max(0, gang.started - len(waiting))
+
+        return broken_part(root, sent)
 
     def next_deadline_s(self) -> float:
         """Time at which a member has kept its room for long enough."""

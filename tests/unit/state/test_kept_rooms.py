@@ -16,13 +16,14 @@ from gangsched.model.devices import (
 )
 from gangsched.model.objects import ClaimUse, Pod
 from gangsched.model.protocol import Applied, BindClaims, BindFailed, Replaced
-from gangsched.model.storage import ResourceClaim
+from gangsched.model.storage import Claim, ResourceClaim, StorageClass
 from gangsched.state.members import State
 from gangsched.state.rule_set import Rules
 from tests.builders import gang_metadata, node, pod, running, stamped
 from tests.world import World
 
 ASKS = ((DeviceRequest(name="r", class_name="gpu"),),)
+LATE = StorageClass(name="late", provisioner="csi.test", waits=True)
 REFUSED = BindFailed("lost", "n0", "allocating devices: the server said 403")
 
 
@@ -112,6 +113,34 @@ def test_it_keeps_them_for_half_a_minute(kind: str) -> None:
         world.advance(0.5)
 
     assert world.now_s - began_s >= 30.0
+
+
+def test_a_member_that_waits_for_its_volume_does_not_stand_in_for_one_that_was_refused() -> None:
+    """B3: its volume may never be made, and then the gang needs the member that was refused."""
+    world = World(node("n0", gpus=4))
+    world.controller = False
+    world.fate = lambda order: "failed" if order.uid == "lost" else "bound"
+    volume_claim = Claim(
+        namespace="ns", name="c", uid="c", resource_version="5", storage_class="late"
+    )
+    world.say(Applied(LATE), Applied(volume_claim))
+    metadata = gang_metadata("g", min_member=3)
+    for name in ("here", "there", "lost"):
+        world.create(pod(name, uid=name, gang_metadata=metadata))
+
+    world.create(pod("waits", uid="waits", gang_metadata=metadata, claims=(ClaimUse("c"),)))
+    world.settle()
+    assert world.state.members["waits"].state is State.WAITING_FOR_CLAIMS
+    assert world.bound().keys() == {"here", "there"}
+
+    world.create(rival("GPU"))
+    world.settle()
+    assert world.state.members["lost"].state is State.KEPT
+    assert "rival" not in world.bound()
+
+    world.fate = lambda _: "bound"
+    world.advance(2.0)
+    assert world.bound().keys() == {"here", "there", "lost"}
 
 
 def test_its_next_start_keeps_its_room_for_as_long() -> None:
