@@ -5,11 +5,11 @@ Invariant: pure functions of the views of a group's gangs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 
 from gangsched.model.gang import Gang
 from gangsched.model.gpu_policy import PRODUCT_LABEL
-from gangsched.model.objects import JointStart
+from gangsched.model.objects import JointStart, Pod
 from gangsched.model.parts import broken_part, root_of
 from gangsched.model.tree import Part, required_levels
 
@@ -125,10 +125,21 @@ def _may_be_rest(gang: Gang) -> bool:
     return not gang.satisfied or min(gang.unsent, gang.lacks) > 0
 
 
-def is_pinned(gangs: Sequence[Gang], root: Part, rest: frozenset[str]) -> bool:
-    """Whether domains that what has started is in decide where the rest of the start goes."""
+def is_pinned(
+    gangs: Sequence[Gang],
+    root: Part,
+    rest: frozenset[str],
+    fixes_node: Callable[[Pod], bool],
+) -> bool:
+    """Whether domains that what has started is in decide where the rest of the start goes, or
+    claims of its pods that the start has bound: `fixes_node` knows such pods.
+    """
     if not rest:
         return False
+
+    for gang in gangs:
+        if gang.id in rest and any(map(fixes_node, gang.pending)):
+            return True
 
     labels = {gang.id: _required_by(gang) for gang in gangs}
     for required, inside in required_levels(root, labels.__getitem__):

@@ -8,7 +8,7 @@ of a tree form one group (I9). Only `refresh` rebuilds what changed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from itertools import count, islice, takewhile
 from math import inf
 
@@ -66,7 +66,13 @@ UNUSED_ROOM_EVERY_S = 60
 class Registry:
     """All gangs and groups."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(
+        self,
+        rules: Rules,
+        fixes_node: Callable[[Pod], bool] = lambda _: False,
+    ) -> None:
+        """`fixes_node` says whether the claims of a pod are of some nodes only."""
+        self._fixes_node = fixes_node
         self.gangs: dict[str, GangRecord] = {}
         self.groups: dict[str, GroupRecord] = {}
         self.group_of: dict[str, str] = {}
@@ -324,7 +330,7 @@ class Registry:
             creation_s=self._created_s(gangs),
             broken=bool(rest) or heals(gangs, root),
             rest=rest,
-            pinned=is_pinned(gangs, root, rest),
+            pinned=is_pinned(gangs, root, rest, self._fixes_node),
             refusal=record.evictions or record.refusal,
             # While victims end, the wait is not the gang's doing (V16).
             clock_started_s=None if record.nomination is not None else record.clock_s,

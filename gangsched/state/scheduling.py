@@ -93,7 +93,7 @@ class SchedulingState:
             extends=rules.extends,
             topology_keys=rules.policy.topology_keys,
         )
-        self.registry = Registry(rules)
+        self.registry = Registry(rules, self.cluster.storage_cache.fixes_node)
         self.queue = Queue(self.registry.groups, unattended=rules.unattended)
         self.disruption_budgets = DisruptionBudgets()
         self.reports = Reports(self.registry.groups, rules, self.cluster.storage_cache)

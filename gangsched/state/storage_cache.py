@@ -238,6 +238,29 @@ class StorageCache:
         """
         return key in self._written or key in self._releasing
 
+    def fixes_node(self, pod: Pod) -> bool:
+        """Whether a claim of the pod is bound to, or asked for on, some nodes only."""
+        for use in pod.claims:
+            key = use.key(pod.namespace)
+            if use.device:
+                devices = self.resource_claim(key)
+                if devices is not None and devices.required is not None:
+                    return True
+
+                continue
+
+            claim = self.claim(key)
+            if claim is None:
+                continue
+            if claim.selected_node and not claim.volume_name:
+                return True
+
+            volume = self.volumes.get(claim.volume_name)
+            if volume is not None and (volume.required is not None or volume.zones):
+                return True
+
+        return False
+
     def chosen_for(self, key: str) -> Set[str]:
         """The pods for which a plan chose devices for a ResourceClaim, by uid, without those whose
         writes failed: they keep the devices for their next try, and nobody else may wait for it.

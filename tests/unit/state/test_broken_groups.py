@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gangsched.model.objects import JointStart
 from gangsched.model.tree import Composite
-from gangsched.state.broken_groups import rest_of_start
+from gangsched.state.broken_groups import is_pinned, rest_of_start
 from tests.builders import gang, pod
 
 START = JointStart(members=4, youngest_s=2**40)
@@ -29,3 +29,16 @@ def test_a_gang_without_nodes_is() -> None:
     left = gang("c", [pod("c-0")], min_member=1)
 
     assert rest_of_start((sent, given_up, left), TREE) == {"b", "c"}
+
+
+def test_what_claims_keep_on_a_node_goes_before_what_may_go_anywhere() -> None:
+    """Q2: only the pods of the rest are asked, not those that a later start may have."""
+    sent = gang("a", [pod("a-1")], min_member=1, bound=1, satisfied=True, together=START)
+    left = gang("c", [pod("c-0")], min_member=1)
+    gangs = (sent, left)
+    tree = Composite("t", children=("a", "c"), min_children=2)
+
+    def of_rest(fixed: str) -> bool:
+        return is_pinned(gangs, tree, frozenset({"c"}), lambda member: member.name == fixed)
+
+    assert (of_rest("c-0"), of_rest("a-1"), of_rest("")) == (True, False, False)

@@ -263,3 +263,38 @@ def test_taint_rules_that_were_forbidden_and_are_not_served_count_as_none() -> N
         cache.replace(kind, ())
     assert not cache.storage().unread
     assert not cache.awaited
+
+
+def test_claims_that_leave_a_pod_few_nodes() -> None:
+    """Q2: a volume or devices of some nodes, or a volume that is asked for on one; what has not
+    been chosen, or can be used everywhere, leaves all of them.
+    """
+    here = (NodeSelectorTerm(labels=(Requirement("zone", "In", ("a",)),)),)
+    items = {
+        "open": claim("open"),
+        "asked": claim("asked", selected_node="n0"),
+        "here": claim("here", volume_name="pv-here", bound=True, selected_node="n0"),
+        "everywhere": claim("everywhere", volume_name="pv-all", bound=True, selected_node="n0"),
+    }
+    cache = StorageCache()
+    for item in items.values():
+        cache.apply(item)
+
+    cache.apply(Volume(name="pv-here", required=here))
+    cache.apply(Volume(name="pv-all"))
+    cache.apply(ResourceClaim(namespace=NAMESPACE, name="free"))
+    cache.apply(ResourceClaim(namespace=NAMESPACE, name="taken", allocated=True, required=here))
+
+    def fixes(*uses: ClaimUse) -> bool:
+        return cache.fixes_node(pod("p", claims=uses))
+
+    volumes = {name: fixes(ClaimUse(name)) for name in (*items, "missing")}
+    assert volumes == {
+        "open": False,
+        "asked": True,
+        "here": True,
+        "everywhere": False,
+        "missing": False,
+    }
+    devices = {name: fixes(ClaimUse(name, device=True)) for name in ("free", "taken", "missing")}
+    assert devices == {"free": False, "taken": True, "missing": False}
