@@ -31,7 +31,7 @@ HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 CHANGED = 50
 MEMBERS = 8
 REQUESTS = builders.amounts(cpu_milli=10, pods=1)
-MOST_PLANS = 20
+MOST_PLANS = 100
 
 Make = Callable[[int], Pod]
 

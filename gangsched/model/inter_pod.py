@@ -91,6 +91,23 @@ class PodTerm(msgspec.Struct, frozen=True, gc=False):
     namespaces: tuple[str, ...] = ()
     namespace_selector: Selector = None
 
+    def means_namespace(
+        self,
+        own_namespace: str,
+        namespace: str,
+        labels: Mapping[str, str] | None,
+    ) -> bool:
+        """Whether the term, of a pod in `own_namespace`, is about pods in `namespace`, which has
+        these labels (None: nobody knows the namespace).
+        """
+        if not self.namespaces and self.namespace_selector is None:
+            return namespace == own_namespace
+        # An empty selector selects every namespace; None means no selector.
+        if self.namespace_selector == () or namespace in self.namespaces:
+            return True
+
+        return labels is not None and selects(self.namespace_selector, labels)
+
 
 class WeightedPodTerm(msgspec.Struct, frozen=True, gc=False):
     """A preferred term; `weight` is 1-100, negative for anti-affinity."""

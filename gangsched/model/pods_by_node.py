@@ -19,12 +19,13 @@ import numpy.typing as npt
 from gangsched.model.inter_pod import HostPort, Selector, selects
 from gangsched.model.objects import Pod
 from gangsched.model.peers import PeerNumbers
-from gangsched.model.term_index import TermIndex, TermOwner
+from gangsched.model.term_index import TermIndex, TermOwner, entries_of
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Residents: TypeAlias = Mapping[str, Pod]
 Weights: TypeAlias = dict[TermOwner, int]
 """By owner of terms, the weight of a pod."""
+Label: TypeAlias = tuple[str, str]
 OwnerKey: TypeAlias = tuple[int, str]
 """The id of the shape of an owner of terms, and its namespace."""
 
@@ -146,7 +147,59 @@ class OwnedByAny:
         return self.weight_of.get(key, 0)
 
 
-Question: TypeAlias = Selected | OwnedBy | OwnedByAny | UsingPort
+@dataclass(frozen=True, slots=True)
+class Addressee:
+    """A pod as the terms of other pods see it: its namespace, and those of its labels that any term
+    reads. `namespace_labels` is None if nobody knows the namespace.
+    """
+
+    namespace: str
+    labels: frozenset[Label]
+    namespace_labels: frozenset[Label] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TermsAbout:
+    """The question how many terms of the pods on a node select one pod: the required anti-affinity
+    of one topology key or, summed by weight, the other terms of one.
+    """
+
+    addressee: Addressee
+    topology_key: str
+    is_required: bool
+
+    @property
+    def cost(self) -> int:
+        """Work units per pod without terms."""
+        return 1
+
+    def counts(self, pod: Pod) -> int:
+        """The number of those terms of `pod`, or the sum of their weights."""
+        inter_pod = pod.shape.inter_pod
+        if inter_pod is None or not inter_pod.has_terms:
+            return 0
+
+        addressee = self.addressee
+        labels = dict(addressee.labels)
+        known = addressee.namespace_labels
+        namespace_labels = None if known is None else dict(known)
+
+        number = 0
+        for entry in entries_of((pod.shape, pod.namespace)):
+            term = entry.term
+            if (term.topology_key, entry.is_required) != (self.topology_key, self.is_required):
+                continue
+
+            if not term.means_namespace(pod.namespace, addressee.namespace, namespace_labels):
+                continue
+
+            if selects(term.selector, labels):
+                number += entry.counts_as
+
+        return number
+
+
+Question: TypeAlias = Selected | OwnedBy | OwnedByAny | TermsAbout | UsingPort
 
 
 class PodsByNode(msgspec.Struct, frozen=True, eq=False):

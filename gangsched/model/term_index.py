@@ -9,7 +9,7 @@ others: ten thousand pods with terms about pods of their own cost a plan of othe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final, NamedTuple, TypeAlias
@@ -44,6 +44,26 @@ class TermEntry(NamedTuple):
     term: PodTerm
     weight: int | None
 
+    @property
+    def is_required(self) -> bool:
+        """Whether the term keeps the pods off that it selects."""
+        return self.weight is None
+
+    @property
+    def counts_as(self) -> int:
+        """What each pod of the owner adds for a pod that the term selects."""
+        return 1 if self.weight is None else self.weight
+
+    @property
+    def size(self) -> int:
+        """The number of requirements, values and namespaces."""
+        size = len(self.term.namespaces)
+        for selector in (self.term.selector, self.term.namespace_selector):
+            for requirement in selector or ():
+                size += 1 + len(requirement.values)
+
+        return size
+
 
 @dataclass(frozen=True, slots=True)
 class TermIndex:
@@ -56,16 +76,16 @@ class TermIndex:
     label_keys: Mapping[str, int] = field(default_factory=dict)
     anti_affinity_keys: Mapping[str, int] = field(default_factory=dict)
 
-    def about(self, pod: Pod) -> Iterator[TermEntry]:
-        """The terms that may select a pod."""
+    def about(self, pod: Pod) -> Iterator[Sequence[TermEntry]]:
+        """The terms that may select a pod, by where they are found."""
         if not self.entries:
             return
 
         for namespace in (pod.namespace, None):
-            yield from self.entries.get((namespace, "", None), ())
+            yield self.entries.get((namespace, "", None), ())
             for key, value in pod.labels.items():
-                yield from self.entries.get((namespace, key, value), ())
-                yield from self.entries.get((namespace, key, None), ())
+                yield self.entries.get((namespace, key, value), ())
+                yield self.entries.get((namespace, key, None), ())
 
 
 class TermBook:

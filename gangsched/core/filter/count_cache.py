@@ -6,13 +6,15 @@ version of the node's pods, so repeating a question reads only nodes whose pods 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from gangsched.core.filter.pod_columns import PodColumns
+from gangsched.core.filter.term_columns import Kind
 from gangsched.core.work import Work
-from gangsched.model.pods_by_node import Ints, PodsByNode, Question
+from gangsched.model.pods_by_node import Addressee, Ints, PodsByNode, Question, TermsAbout
 
 QUESTIONS_IN_AN_AGE = 1_000
 """Questions answered in one age; beyond it a new age begins (80 KB each on 5,000 nodes)."""
@@ -53,7 +55,9 @@ class CountCache:
         nodes = stale.tolist()
         number = sum(len(pods.residents[node]) for node in nodes)
 
-        if number * question.cost > MOST_ONE_BY_ONE:
+        # A pod may have any number of terms: one by one, that is more than is charged.
+        is_of_terms = isinstance(question, TermsAbout) and number > 0
+        if is_of_terms or number * question.cost > MOST_ONE_BY_ONE:
             self._is_asked = True
             known.counts[:] = self._columns.counts(question, pods, work)
             known.versions[:] = pods.versions
@@ -72,6 +76,18 @@ class CountCache:
         # A copy, since the plan's moves are added to it; the cache only knows the pods of the
         # snapshot.
         return known.counts.copy()
+
+    def kinds(
+        self,
+        addressee: Addressee,
+        pods: PodsByNode,
+        work: Work,
+    ) -> Sequence[Kind]:
+        """The kinds of the terms of these pods that mean one pod. Raises OutOfWork; what was read
+        until then stays.
+        """
+        self._is_asked = True
+        return self._columns.kinds(addressee, pods, work)
 
     @property
     def read(self) -> int:

@@ -1,7 +1,7 @@
 """The terms of existing pods that select one pod, as questions to count.
 
 Invariant: however many owners of terms there are, those that are known at the start of a plan are
-few questions.
+few questions. Of very many terms, only the kinds are known, and each kind is one question.
 """
 
 from __future__ import annotations
@@ -10,7 +10,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from gangsched.model.pods_by_node import OwnedBy, OwnedByAny, Question, Weights
+from gangsched.core.filter.term_columns import Kind
+from gangsched.model.pods_by_node import (
+    Addressee,
+    OwnedBy,
+    OwnedByAny,
+    Question,
+    TermsAbout,
+    Weights,
+)
 from gangsched.model.term_index import TermEntry
 
 MOST_QUESTIONS = 16
@@ -66,6 +74,32 @@ class ExistingTerms:
             self.anti_affinity.append((question, term.topology_key))
         else:
             self.preferred.append((question, term.topology_key, weight))
+
+
+class TermsByKind(ExistingTerms):
+    """Very many terms of existing pods that select one pod, as of the first `seen` kinds of terms
+    that came in this plan.
+    """
+
+    __slots__ = ("_addressee", "_asked")
+
+    def __init__(self, addressee: Addressee) -> None:
+        super().__init__()
+        self._addressee = addressee
+        self._asked: set[Kind] = set()
+
+    def ask(self, kind: Kind) -> None:
+        """Ask, once, how many terms of a kind mean the pod."""
+        if kind in self._asked:
+            return
+
+        self._asked.add(kind)
+        key, is_required = kind
+        question = TermsAbout(self._addressee, key, is_required)
+        if is_required:
+            self.anti_affinity.append((question, key))
+        else:
+            self.preferred.append((question, key, 1))
 
 
 def _questions(weights: Weights) -> Iterator[tuple[Question, int]]:

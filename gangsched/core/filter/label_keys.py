@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Set
 from dataclasses import dataclass
+from typing import TypeAlias
+
+Labels: TypeAlias = Mapping[str, str]
 
 FEW = 64
 """Keys that are looked up in the labels of each pod; of more, each label is looked up in them."""
@@ -21,7 +24,7 @@ class LabelKeys:
     def __contains__(self, key: str) -> bool:
         return any(key in keys for keys in self.sets)
 
-    def of(self, labels: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+    def of(self, labels: Labels) -> frozenset[tuple[str, str]]:
         """Those of these labels that terms read."""
         read = []
         for label in labels.items():
@@ -31,13 +34,20 @@ class LabelKeys:
 
         return frozenset(read)
 
-    def read(self) -> Callable[[Mapping[str, str]], Hashable]:
+    def read(self) -> Callable[[Labels], Hashable]:
         """Return a function of a pod's labels, equal for labels that differ only in what no term
         reads.
         """
-        if sum(map(len, self.sets)) > FEW:
+        number = 0
+        for keys in self.sets:
+            number += len(keys)
+
+        if number > FEW:
             return self.of
 
         # A fixed order makes the values of all pods comparable.
-        ordered = sorted(frozenset[str]().union(*self.sets))
+        none = frozenset[str]()
+        all_keys = none.union(*self.sets)
+        ordered = sorted(all_keys)
+
         return lambda labels: tuple(map(labels.get, ordered))

@@ -9,17 +9,21 @@ plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from contextlib import suppress
 from operator import attrgetter
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from gangsched.core.work import Work
+from gangsched.core.filter.port_column import PortColumn
+from gangsched.core.filter.term_columns import Kind, TermColumns
+from gangsched.core.work import OutOfWork, Work
 from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import Pod
 from gangsched.model.pods_by_node import (
+    Addressee,
     Ints,
     OwnedBy,
     OwnedByAny,
@@ -27,6 +31,7 @@ from gangsched.model.pods_by_node import (
     Question,
     ResolvedTerm,
     Selected,
+    TermsAbout,
     UsingPort,
 )
 from gangsched.model.snapshot import Bools
@@ -35,22 +40,32 @@ Codes: TypeAlias = npt.NDArray[np.int32]
 
 FEW = 500
 """Pods that are looked at one by one, without a column of their labels."""
-LABELS_A_UNIT = 10
-"""Pods of which a label, the namespace or the host ports are read in a unit."""
+LABELS_A_UNIT = 4
+"""Pods of which a label or the host ports are read in a unit."""
+NAMESPACES_A_UNIT = 3
+"""Pods of which the namespace is read, a text of its own for each."""
 NUMBERS_A_UNIT = 20
 """Pods of which the shape, or whether they go, is read."""
 NEW_A_UNIT = 8
 """Pods that become rows: each is far away in memory."""
-VALUES_A_UNIT = 25
+PORTS_A_UNIT = 1
+"""Host ports that are read."""
+VALUES_A_UNIT = 12
 """Values of a label that are compared with those of a selector in a unit."""
 OWNERS_A_UNIT = 4
 """Owners of terms that are looked up in a unit."""
+ROWS_A_STEP = 1_000
+"""Rows that are read at a time: as many are done, if there is no more work."""
 ROWS_A_UNIT = 200
 """Rows of which numbers are compared."""
-MOST_WORK_ON_A_COLUMN = 10_000
-"""Work that is charged for reading a column, which is read once: more than a plan may do would
-never be done.
-"""
+READ_A_STEP = 1_000
+"""Units of reading that are a step of progress."""
+KEPT_A_UNIT = 5
+"""Rows that are kept when others are dropped."""
+CELLS_A_UNIT = 1_000
+"""Numbers of other columns that are kept with them."""
+ANEW_AT_ONCE = 1_000
+"""Work of one question on reading the terms of all rows anew."""
 MOST_CELLS = 4_000_000
 """Labels that are kept; beyond it the column that was not used for longest is dropped."""
 FEW_ROWS = 4_096
@@ -93,8 +108,7 @@ class PodColumns:
     """Rows of pods, and what was read of them."""
 
     def __init__(self) -> None:
-        #: Columns that were read so far, of which most was not known.
-        self.read = 0
+        self._units_read = 0
 
         self._shown: PodsByNode | None = None
         self._pods: list[Pod] = []
@@ -114,13 +128,29 @@ class PodColumns:
         self._labels: dict[str, list[str | None]] = {}
         #: By requirement, whether each row meets it.
         self._met: dict[Requirement, Bools] = {}
-        #: The identity of the shape of each row, whether it goes, and whether it uses host ports.
+        #: The identity of the shape of each row, and whether it goes.
         self._shapes: Ints = np.zeros(0, dtype=np.int64)
         self._going: Bools = NO_ROWS
-        self._with_ports: Bools = NO_ROWS
+        self._ports = PortColumn()
+
+        self._terms = TermColumns()
+        #: Those that are read to take their place, if most of what is known there is gone.
+        self._next_terms: TermColumns | None = None
+        self._units_of_terms = 0
 
     def __len__(self) -> int:
         return len(self._pods)
+
+    @property
+    def owners(self) -> int:
+        """Owners of terms that are known, of which some may be gone."""
+        return len(self._terms)
+
+    @property
+    def read(self) -> int:
+        """Steps of reading that were done so far."""
+        units = self._units_read + self._units_of_terms + self._terms.units_read
+        return units // READ_A_STEP
 
     def counts(
         self,
@@ -130,14 +160,7 @@ class PodColumns:
     ) -> Ints:
         """`counts[node]`: the number of pods that the question counts. Raises OutOfWork."""
         nodes = len(pods.residents)
-        work.charge(20 + nodes // 4)
-
-        before = len(self)
-        self.follow(pods)
-        # Afterwards: what was put into rows stays, and how many they are is not known before.
-        new = max(0, len(self) - before)
-        self._charge(new, NEW_A_UNIT, work)
-        work.charge(len(self) // ROWS_A_UNIT)
+        self._begin(pods, work)
 
         weights = None
         match question:
@@ -147,12 +170,41 @@ class PodColumns:
                 rows = self._owned(question, work)
             case OwnedByAny():
                 rows, weights = self._weighed(question, work)
+            case TermsAbout():
+                terms = self._read_terms(work)
+                rows, weights = terms.weights(question, self._live, work)
             case UsingPort():
                 rows = self._using_port(question, work)
 
         node = self._node[rows]
         counts = np.bincount(node, weights, minlength=nodes)
         return counts.astype(np.int64)
+
+    def kinds(
+        self,
+        addressee: Addressee,
+        pods: PodsByNode,
+        work: Work,
+    ) -> Sequence[Kind]:
+        """The kinds of the terms of these pods that mean one pod. Raises OutOfWork."""
+        self._begin(pods, work)
+        terms = self._read_terms(work)
+        return terms.kinds(addressee, self._live, work)
+
+    def _begin(self, pods: PodsByNode, work: Work) -> None:
+        """Have these pods as rows before they are asked about."""
+        if pods is not self._shown:
+            work.charge(20 + len(pods.residents) // 4)
+
+        before = len(self)
+        self.follow(pods)
+        # Afterwards: what was put into rows stays, and how many they are is not known before.
+        new = len(self) - before
+        units = new // NEW_A_UNIT
+        self._units_read += units
+        work.charge(units)
+        self._forget(work)
+        work.charge(20 + len(self) // ROWS_A_UNIT)
 
     # --- rows ------------------------------------------------------------------------------------
 
@@ -197,12 +249,14 @@ class PodColumns:
         self._node = node_of_block[self._block]
         self._live = np.flatnonzero(self._node >= 0)
 
-        if len(self) > max(FEW_ROWS, 2 * self._live.size):
-            self._forget()
-
-    def _forget(self) -> None:
-        """Drop the rows of no node, which are most of all."""
+    def _forget(self, work: Work) -> None:
+        """Drop the rows of no node, if they are most of all."""
         kept = self._live
+        if len(self) <= max(FEW_ROWS, 2 * kept.size):
+            return
+
+        units = kept.size // KEPT_A_UNIT + kept.size * len(self._met) // CELLS_A_UNIT
+        work.charge(units)
         pods = self._pods
         self._pods = [pods[row] for row in kept.tolist()]
 
@@ -215,7 +269,10 @@ class PodColumns:
         self._namespaces.codes = codes[_read(kept, codes)]
         self._shapes = self._shapes[_read(kept, self._shapes)]
         self._going = self._going[_read(kept, self._going)]
-        self._with_ports = self._with_ports[_read(kept, self._with_ports)]
+        self._ports.keep(kept)
+
+        for terms in self._all_terms():
+            terms.owner = terms.owner[_read(kept, terms.owner)]
 
         block_of_kept = self._block[kept]
         numbers, self._block = np.unique(block_of_kept, return_inverse=True)
@@ -237,17 +294,14 @@ class PodColumns:
         read: int,
         work: Work,
         pods_a_unit: int = LABELS_A_UNIT,
-    ) -> Sequence[Pod]:
-        """The pods after the first `read` ones, charged before a column reads them."""
-        unread = len(self) - read
-        if not unread:
-            return ()
-
-        self._charge(unread, pods_a_unit, work)
-        if not read:
-            return self._pods
-
-        return self._pods[read:]
+    ) -> Iterator[Sequence[Pod]]:
+        """The pods after the first `read` ones, some at a time, each charged before a column reads
+        it. Raises OutOfWork; what was read until then stays.
+        """
+        for first in range(read, len(self), ROWS_A_STEP):
+            pods = self._pods[first : first + ROWS_A_STEP]
+            self._charge(len(pods), pods_a_unit, work)
+            yield pods
 
     def _charge(
         self,
@@ -257,30 +311,27 @@ class PodColumns:
     ) -> None:
         """Charge the reading of so many rows, before it is done."""
         units = 1 + rows // rows_a_unit
-        work.charge(min(units, MOST_WORK_ON_A_COLUMN))
-        if rows > len(self) // 2:
-            self.read += 1
+        work.charge(units)
+        self._units_read += units
 
     def _namespace(self, work: Work) -> NamespaceColumn:
         column = self._namespaces
-        unread = self._unread(column.codes.size, work)
-        if unread:
-            column.read([*map(attrgetter("namespace"), unread)])
+        for pods in self._unread(column.codes.size, work, NAMESPACES_A_UNIT):
+            column.read([*map(attrgetter("namespace"), pods)])
 
         return column
 
     def _label(self, key: str, work: Work) -> list[str | None]:
-        values = self._labels.get(key, [])
-        unread = self._unread(len(values), work)
-        values += [pod.labels.get(key) for pod in unread]
-
         # Put last; the first are those that were not used for longest.
-        self._labels.pop(key, None)
+        values = self._labels.pop(key, [])
         while self._is_full(self._labels):
-            first = next(iter(self._labels))
-            del self._labels[first]
+            oldest = next(iter(self._labels))
+            del self._labels[oldest]
 
         self._labels[key] = values
+        for pods in self._unread(len(values), work):
+            values += [pod.labels.get(key) for pod in pods]
+
         return values
 
     def _is_full(self, columns: Sized) -> bool:
@@ -290,32 +341,69 @@ class PodColumns:
         return len(columns) > 0 and cells > MOST_CELLS
 
     def _shape(self, work: Work) -> Ints:
-        unread = self._unread(self._shapes.size, work, NUMBERS_A_UNIT)
-        if unread:
-            shapes = map(attrgetter("shape"), unread)
+        for pods in self._unread(self._shapes.size, work, NUMBERS_A_UNIT):
+            shapes = map(attrgetter("shape"), pods)
             read = np.fromiter(map(id, shapes), dtype=np.int64)
             self._shapes = np.concatenate((self._shapes, read))
 
         return self._shapes
 
     def _deleting(self, work: Work) -> Bools:
-        unread = self._unread(self._going.size, work, NUMBERS_A_UNIT)
-        if unread:
-            going = map(attrgetter("deleting"), unread)
+        for pods in self._unread(self._going.size, work, NUMBERS_A_UNIT):
+            going = map(attrgetter("deleting"), pods)
             read = np.fromiter(going, dtype=np.bool_)
             self._going = np.concatenate((self._going, read))
 
         return self._going
 
-    def _ports(self, work: Work) -> Bools:
-        unread = self._unread(self._with_ports.size, work)
-        if unread:
-            terms = map(attrgetter("shape.inter_pod"), unread)
-            has_ports = [inter_pod is not None and bool(inter_pod.ports) for inter_pod in terms]
-            read = np.array(has_ports, dtype=np.bool_)
-            self._with_ports = np.concatenate((self._with_ports, read))
+    def _using_port(self, question: UsingPort, work: Work) -> Ints:
+        column = self._ports
+        for pods in self._unread(column.size, work):
+            before = len(column)
+            column.read(pods)
+            # Afterwards: what was read stays, and how many they are is not known before.
+            self._charge(len(column) - before, PORTS_A_UNIT, work)
 
-        return self._with_ports
+        work.charge(len(column) // ROWS_A_UNIT)
+        rows = self._live
+        return rows[column.conflicting(question.port)[rows]]
+
+    # --- terms -----------------------------------------------------------------------------------
+
+    def _all_terms(self) -> Sequence[TermColumns]:
+        if self._next_terms is None:
+            return (self._terms,)
+
+        return (self._terms, self._next_terms)
+
+    def _read_terms(self, work: Work) -> TermColumns:
+        """The terms of all rows."""
+        before = self._terms.units_read
+        self._terms.read(self._pods, work)
+        new = self._terms.units_read - before
+        if self._next_terms is None and self._terms.is_mostly_gone(self._live):
+            self._next_terms = TermColumns()
+
+        if self._next_terms is not None:
+            # Faster than others come, so that it ends.
+            self._read_anew(self._next_terms, ANEW_AT_ONCE + 2 * new, work)
+
+        return self._terms
+
+    def _read_anew(
+        self,
+        terms: TermColumns,
+        units: int,
+        work: Work,
+    ) -> None:
+        """Read some more rows into what will take the place of the terms that are known."""
+        with suppress(OutOfWork), work.at_most(units):
+            terms.read(self._pods, work)
+
+        if terms.owner.size == len(self):
+            self._units_of_terms += self._terms.units_read
+            self._terms = terms
+            self._next_terms = None
 
     # --- questions -------------------------------------------------------------------------------
 
@@ -355,26 +443,34 @@ class PodColumns:
 
     def _meets(self, requirement: Requirement, work: Work) -> Bools:
         """By row, whether its pod meets a requirement."""
-        met = self._met.get(requirement, NO_ROWS)
-        unread = len(self) - met.size
-        if unread:
-            if unread > len(self) // 8:
-                values: Sequence[str | None] = self._label(requirement.key, work)
-                values = values[met.size :] if met.size else values
-            else:
-                pods = self._unread(met.size, work)
-                values = [pod.labels.get(requirement.key) for pod in pods]
-
-            self._charge(unread, VALUES_A_UNIT, work)
-            met = np.concatenate((met, _meeting(requirement, values)))
-
         # Put last; the first are those that were not used for longest.
+        met = self._met.pop(requirement, NO_ROWS)
         while self._is_full(self._met):
-            first = next(iter(self._met))
-            del self._met[first]
+            oldest = next(iter(self._met))
+            del self._met[oldest]
 
-        self._met.pop(requirement, None)
         self._met[requirement] = met
+        unread = len(self) - met.size
+        if not unread:
+            return met
+
+        of_column: Sequence[str | None] | None = None
+        if unread > len(self) // 8:
+            of_column = self._label(requirement.key, work)
+
+        key = requirement.key
+        for start in range(met.size, len(self), ROWS_A_STEP):
+            end = start + ROWS_A_STEP
+            pods = self._pods[start:end]
+            self._charge(len(pods), LABELS_A_UNIT if of_column is None else VALUES_A_UNIT, work)
+            if of_column is None:
+                values: Sequence[str | None] = [pod.labels.get(key) for pod in pods]
+            else:
+                values = of_column[start:end]
+
+            met = np.concatenate((met, _meeting(requirement, values)))
+            self._met[requirement] = met
+
         return met
 
     def _one_by_one(
@@ -383,16 +479,14 @@ class PodColumns:
         rows: Ints,
         work: Work,
     ) -> Ints:
-        units = rows.size * term.cost
-        work.charge(min(units, MOST_WORK_ON_A_COLUMN))
+        for requirement in term.selector or ():
+            work.charge(1 + rows.size // LABELS_A_UNIT + len(requirement.values) // VALUES_A_UNIT)
+            values = [self._pods[row].labels.get(requirement.key) for row in rows.tolist()]
+            rows = rows[_meeting(requirement, values)]
+            if not rows.size:
+                break
 
-        meant = []
-        for row in rows.tolist():
-            pod = self._pods[row]
-            if term.matches(pod):
-                meant.append(row)
-
-        return np.array(meant, dtype=np.int64)
+        return rows
 
     def _owned(self, question: OwnedBy, work: Work) -> Ints:
         shape, namespace = question.owner
@@ -405,7 +499,7 @@ class PodColumns:
         shapes = self._shape(work)
         column = self._namespace(work)
         units = len(question.weight_of) // OWNERS_A_UNIT
-        work.charge(min(units, MOST_WORK_ON_A_COLUMN))
+        work.charge(units)
 
         # An owner is a shape and a namespace: as one number, to be looked up in order.
         code_of = column.code_of
@@ -436,22 +530,6 @@ class PodColumns:
         place = _place(in_order, asked)
         is_owned = in_order[place] == asked
         return rows[is_owned], weights[place[is_owned]]
-
-    def _using_port(self, question: UsingPort, work: Work) -> Ints:
-        rows = self._live
-        rows = rows[self._ports(work)[rows]]
-        shapes, first, of = np.unique(
-            self._shape(work)[rows],
-            return_index=True,
-            return_inverse=True,
-        )
-        work.charge(min(shapes.size * question.cost, MOST_WORK_ON_A_COLUMN))
-        conflicts = []
-        for row in rows[first].tolist():
-            conflicts.append(question.counts(self._pods[row]))
-
-        is_in_conflict = np.array(conflicts, dtype=np.bool_)
-        return rows[is_in_conflict[of]]
 
 
 def _read(kept: Ints, column: npt.NDArray[Any]) -> Ints:

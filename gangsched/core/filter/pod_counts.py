@@ -8,29 +8,38 @@ whose pods have no inter-pod terms has no cost.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import TypeAlias
 
 import numpy as np
 
 from gangsched.core.filter.count_cache import CountCache
-from gangsched.core.filter.existing_terms import ExistingTerms
+from gangsched.core.filter.existing_terms import ExistingTerms, TermsByKind
 from gangsched.core.filter.label_keys import LabelKeys
 from gangsched.core.filter.replica_counts import ReplicaCounts, SpreadCost
+from gangsched.core.filter.term_columns import Kind
 from gangsched.core.work import Work
 from gangsched.model.inter_pod import PodTerm, selects
 from gangsched.model.objects import NOTHING, Pod, Shape
-from gangsched.model.pods_by_node import OwnedBy, PodsByNode, Question, ResolvedTerm, Selected
+from gangsched.model.pods_by_node import (
+    Addressee,
+    Label,
+    OwnedBy,
+    PodsByNode,
+    Question,
+    ResolvedTerm,
+    Selected,
+    TermsAbout,
+)
 from gangsched.model.snapshot import Bools, Codes, Ints, NodeTable
 from gangsched.model.term_index import TermEntry, TermOwner, entries_of
 
-MOST_WORK_ON_TERMS = 8_000
-"""Work that is charged for the terms of existing pods about one pod. Whoever may create pods can
-have any number of terms about all pods: these would else be more work than any plan may do, and no
-pod would ever be placed.
-"""
+FEW_TERMS = 100
+"""Terms of existing pods that are compared with a pod one by one; more are read as columns."""
+FEW_OWNERS = 1_000
+"""Owners of terms that came in a plan, likewise."""
 
 Alike: TypeAlias = tuple[str, frozenset[tuple[str, str]]]
 """The namespace and the labels of a pod."""
@@ -97,8 +106,16 @@ class PodCounts:
         self._counts: dict[tuple[Question, str, Eligible | None], DomainCounts] = {}
         self._resolved: dict[tuple[PodTerm, str], ResolvedTerm] = {}
         #: By uid of the pod, and by its namespace and labels.
-        self._existing: dict[str, ExistingTerms] = {}
-        self._existing_alike: dict[Alike, ExistingTerms] = {}
+        self._existing: dict[str, ExistingTerms | None] = {}
+        self._existing_alike: dict[Alike, ExistingTerms | None] = {}
+
+        # Where they are very many: by pod as they see it; the kinds that came in this plan, in a
+        # dict as an ordered set; and by question, what was counted of an owner.
+        self._by_addressee: dict[Addressee, TermsByKind] = {}
+        self._kinds: dict[Kind, None] = {}
+        self._of_owner: dict[TermsAbout, dict[TermOwner, int]] = {}
+        self._namespace_labels: dict[str, frozenset[Label] | None] = {}
+
         self._replicas = ReplicaCounts(table, pods_by_node.peers)
 
     def move(
@@ -142,6 +159,8 @@ class PodCounts:
             self._term_owners[owner] = None
             shape, _ = owner
             self._label_keys |= shape.constraints.keys
+            for entry in entries_of(owner):
+                self._kinds[entry.term.topology_key, entry.is_required] = None
 
     def _count_owners(self, pods: Sequence[Pod], sign: int) -> None:
         if self.has_terms:
@@ -251,10 +270,13 @@ class PodCounts:
                 units += 2 + len(pods) * cost
 
             self._work.charge(units)
+            counts = self._counts_of(question)
+            numbers = []
+            for pods, _, _ in moved:
+                numbers.append([*map(counts, pods)])
 
-            for pods, nodes, sign in moved:
-                for pod, node in zip(pods, nodes, strict=True):
-                    number = question.counts(pod)
+            for (_, nodes, sign), numbers_of_pods in zip(moved, numbers, strict=True):
+                for number, node in zip(numbers_of_pods, nodes, strict=True):
                     if number:
                         known.add(sign * number, node)
 
@@ -263,6 +285,30 @@ class PodCounts:
             self._work.charge(units)
 
         return known
+
+    def _counts_of(self, question: Question) -> Callable[[Pod], int]:
+        """Return a function that says what a pod of this plan adds to the count. It raises
+        OutOfWork.
+        """
+        if not isinstance(question, TermsAbout):
+            return question.counts
+
+        of_owner = self._of_owner.setdefault(question, {})
+
+        def of_pod(pod: Pod) -> int:
+            inter_pod = pod.shape.inter_pod
+            if inter_pod is None or not inter_pod.has_terms:
+                return 0
+
+            owner = (pod.shape, pod.namespace)
+            known = of_owner.get(owner)
+            if known is None:
+                self._charge_terms([*entries_of(owner)])
+                known = of_owner[owner] = question.counts(pod)
+
+            return known
+
+        return of_pod
 
     def spread_cost(self, pod: Pod) -> SpreadCost | None:
         """The cost of each node for the pod's default spread, None if it has no peers. Later moves
@@ -292,24 +338,24 @@ class PodCounts:
         """Terms of existing pods that select `pod`. The result is cached and extended when term
         owners are added.
         """
-        known = self._existing.get(pod.uid)
-        if known is None:
-            # The namespace and all labels matter, so that sharing by shape would be wrong.
-            alike = (pod.namespace, frozenset(pod.labels.items()))
-            known = self._existing_alike.get(alike)
-            if known is None:
-                known = self._at_start(pod)
-                self._existing_alike[alike] = known
+        if len(self._term_owners) > FEW_OWNERS:
+            return self._by_kind(pod)
 
-            self._existing[pod.uid] = known
+        try:
+            known = self._existing[pod.uid]
+        except KeyError:
+            known = self._existing[pod.uid] = self._one_by_one(pod)
+
+        if known is None:
+            return self._by_kind(pod)
 
         if known.seen < len(self._term_owners):
-            owners = list(islice(self._term_owners, known.seen, None))
+            owners = islice(self._term_owners, known.seen, None)
             entries: list[TermEntry] = []
             for owner in owners:
                 entries += entries_of(owner)
 
-            self._charge_terms(len(owners) + len(entries))
+            self._charge_terms(entries)
             for entry in entries:
                 if self._means(entry, pod):
                     known.add(entry)
@@ -318,25 +364,71 @@ class PodCounts:
 
         return known
 
-    def _charge_terms(self, number: int) -> None:
-        self._work.charge(min(4 * number, MOST_WORK_ON_TERMS))
+    def _one_by_one(self, pod: Pod) -> ExistingTerms | None:
+        """The terms of the snapshot's pods that select `pod`; None if they are too many to compare
+        each of them.
+        """
+        # The namespace and all labels matter, so that sharing by shape would be wrong.
+        alike = (pod.namespace, frozenset(pod.labels.items()))
+        if alike in self._existing_alike:
+            return self._existing_alike[alike]
 
-    def _at_start(self, pod: Pod) -> ExistingTerms:
-        """The terms of the snapshot's pods that select `pod`."""
-        entries = list(self._terms.about(pod))
-        self._charge_terms(len(entries))
-        meant = []
+        about = list(self._terms.about(pod))
+        known = None
+        if sum(map(len, about)) <= FEW_TERMS:
+            entries = [*chain.from_iterable(about)]
+            self._charge_terms(entries)
+            known = ExistingTerms.of(entry for entry in entries if self._means(entry, pod))
+
+        self._existing_alike[alike] = known
+        return known
+
+    def _charge_terms(self, entries: Sequence[TermEntry]) -> None:
+        """Charge the comparison of a pod with these terms."""
+        units = 0
         for entry in entries:
-            if self._means(entry, pod):
-                meant.append(entry)
+            units += 4 + entry.size // 8
 
-        return ExistingTerms.of(meant)
+        self._work.charge(units)
 
     def _means(self, entry: TermEntry, pod: Pod) -> bool:
         """Whether a term of an existing pod selects `pod`."""
-        _, namespace = entry.owner
-        resolved = self._resolve(entry.term, namespace)
-        return resolved.matches(pod)
+        _, of = entry.owner
+        labels = self._pods_by_node.namespaces.get(pod.namespace)
+        if not entry.term.means_namespace(of, pod.namespace, labels):
+            return False
+
+        return selects(entry.term.selector, pod.labels)
+
+    def _by_kind(self, pod: Pod) -> TermsByKind:
+        """The terms of existing pods that select `pod`, of which there are very many."""
+        addressee = self._addressee(pod)
+        known = self._by_addressee.get(addressee)
+        if known is None:
+            kinds = self._cache.kinds(addressee, self._pods_by_node, self._work)
+            known = TermsByKind(addressee)
+            for kind in kinds:
+                known.ask(kind)
+
+            self._by_addressee[addressee] = known
+
+        for kind in islice(self._kinds, known.seen, None):
+            known.ask(kind)
+
+        known.seen = len(self._kinds)
+        return known
+
+    def _addressee(self, pod: Pod) -> Addressee:
+        """A pod as terms of existing pods see it now: those that come may read other labels."""
+        name = pod.namespace
+        if name not in self._namespace_labels:
+            labels = self._pods_by_node.namespaces.get(name)
+            known = None if labels is None else frozenset(labels.items())
+            self._namespace_labels[name] = known
+
+        self._work.charge(1 + len(pod.labels) // 4)
+        keys = LabelKeys((self._label_keys, self._terms.label_keys.keys()))
+        return Addressee(name, keys.of(pod.labels), self._namespace_labels[name])
 
     def selected(self, terms: Sequence[PodTerm], pod: Pod) -> Selected:
         """The question how many pods all of these terms, which belong to an incoming `pod`, select.

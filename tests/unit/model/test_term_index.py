@@ -14,7 +14,14 @@ from gangsched.model.inter_pod import (
     selects,
 )
 from gangsched.model.objects import Pod
-from gangsched.model.term_index import FEW_VALUES, TermBook, TermEntry, TermOwner, entries_of
+from gangsched.model.term_index import (
+    FEW_VALUES,
+    TermBook,
+    TermEntry,
+    TermIndex,
+    TermOwner,
+    entries_of,
+)
 from tests.builders import pod, shape
 
 KEYS, VALUES, NAMESPACES = ("app", "tier", "zone"), ("a", "b", "c"), ("x", "y")
@@ -68,6 +75,11 @@ def may_select(entry: TermEntry, about: Pod) -> bool:
     return selects(stated.selector, about.labels)
 
 
+def led_to(index: TermIndex, about: Pod) -> list[TermEntry]:
+    """The terms to which the labels of a pod lead."""
+    return [entry for entries in index.about(about) for entry in entries]
+
+
 def everybody() -> list[Pod]:
     """Pods with any labels in both namespaces."""
     values = (None, *VALUES)
@@ -108,19 +120,19 @@ def test_the_labels_of_a_pod_lead_to_all_terms_that_may_select_it() -> None:
                 entry.term.topology_key for entry in entries if entry.weight is None
             }
             for about in chance.sample(pods, 20):
-                led = [entry for entry in index.about(about) if may_select(entry, about)]
+                led = [entry for entry in led_to(index, about) if may_select(entry, about)]
                 assert sorted(map(repr, led)) == sorted(
                     repr(entry) for entry in entries if may_select(entry, about)
                 )
 
         before = book.shown()
-        led_before = [list(before.about(about)) for about in pods]
+        led_before = [led_to(before, about) for about in pods]
         for each in there:
             book.count(each, -1)
 
         assert book.shown().entries == {}
         assert book.shown() is book.shown()
-        assert [list(before.about(about)) for about in pods] == led_before
+        assert [led_to(before, about) for about in pods] == led_before
 
 
 def test_terms_about_others_lead_nowhere() -> None:
@@ -132,5 +144,5 @@ def test_terms_about_others_lead_nowhere() -> None:
         book.count((shape(0, 1, inter_pod=constraints), "x"), +1)
 
     index = book.shown()
-    assert list(index.about(pod("p", namespace="y", labels={"app": "b", "tier": "a7"}))) == []
-    assert len(list(index.about(pod("p", namespace="y", labels={"app": "a7"})))) == 1
+    assert led_to(index, pod("p", namespace="y", labels={"app": "b", "tier": "a7"})) == []
+    assert len(led_to(index, pod("p", namespace="y", labels={"app": "a7"}))) == 1

@@ -53,4 +53,5 @@ def test_of_very_many_keys_only_the_labels_of_a_pod_are_looked_at() -> None:
     waits = pod("p", labels={"key-7": "x", "other": "y"})
     keys = ledger.occupancy.pods.label_keys([waits])
     assert keys is not None
-    assert keys.read()(waits.labels) == {("key-7", "x")}
+    expected = frozenset({("key-7", "x")})
+    assert keys.read()(waits.labels) == expected

@@ -10,40 +10,101 @@ import numpy as np
 import pytest
 
 from gangsched.core.cycle import Limits, plan
-from gangsched.core.filter import count_cache, pod_columns
+from gangsched.core.filter import count_cache, pod_columns, selector_table, term_columns
 from gangsched.core.filter.count_cache import CountCache
 from gangsched.core.filter.pod_columns import PodColumns
+from gangsched.core.filter.term_columns import Kind
 from gangsched.core.plan_cache import PlanCache
 from gangsched.core.work import OutOfWork, Work
-from gangsched.model.inter_pod import HostPort, InterPodConstraints, PodTerm, Requirement
+from gangsched.model.inter_pod import (
+    HostPort,
+    InterPodConstraints,
+    PodTerm,
+    Requirement,
+    WeightedPodTerm,
+    selects,
+)
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.pods_by_node import (
+    Addressee,
     OwnedBy,
     OwnedByAny,
     PodsByNode,
     Question,
     ResolvedTerm,
     Selected,
+    TermsAbout,
     UsingPort,
 )
+from gangsched.model.term_index import entries_of
 from tests.builders import amounts, gang, group, node, pod, snapshot
 from tests.sizes import of_size
 
 KEYS = ("app", "tier", "pod", "gone")
 NAMESPACES = ("a", "b", "c")
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Later")
-SHAPES = [
-    Shape(
-        requests=amounts(cpu_milli=number + 1, pods=1),
-        inter_pod=InterPodConstraints(
-            anti_affinity=(PodTerm("zone", ()),),
-            ports=(HostPort("TCP", 80 + number),) if number % 2 else (),
-        )
-        if number
-        else None,
+
+
+def some_selector(dice: random.Random, keys: Sequence[str] = KEYS) -> tuple[Requirement, ...]:
+    """A few requirements."""
+    requirements = []
+    for _ in range(dice.randrange(4)):
+        values = tuple(f"v{dice.randrange(6)}" for _ in range(dice.randrange(1, 3)))
+        requirements.append(Requirement(dice.choice(keys), dice.choice(OPERATORS), values))
+
+    return tuple(requirements)
+
+
+def some_pod_term(dice: random.Random) -> PodTerm:
+    """A term of a pod, about some namespaces."""
+    key = dice.choice(("zone", "host"))
+    selector = some_selector(dice) if dice.random() < 0.9 else None
+    match dice.randrange(4):
+        case 0:
+            return PodTerm(key, selector, namespace_selector=some_selector(dice, ("team",)))
+        case 1:
+            names = tuple(dice.choices(NAMESPACES, k=dice.randrange(1, 3)))
+            by_labels = some_selector(dice, ("team",)) if dice.random() < 0.5 else None
+            return PodTerm(key, selector, names, by_labels)
+        case _:
+            return PodTerm(key, selector)
+
+
+def some_shape(dice: random.Random, number: int) -> Shape:
+    """A shape, of which most have terms and ports."""
+    affinity, anti_affinity = (
+        tuple(some_pod_term(dice) for _ in range(dice.randrange(3))) for _ in range(2)
     )
-    for number in range(5)
-]
+    preferred = []
+    for _ in range(dice.randrange(3)):
+        preferred.append(WeightedPodTerm(dice.randrange(-9, 9), some_pod_term(dice)))
+
+    ports = tuple(some_port(dice) for _ in range(dice.randrange(3)))
+    constraints = InterPodConstraints(
+        ports=ports,
+        preferred=tuple(preferred),
+        affinity=affinity,
+        anti_affinity=anti_affinity,
+    )
+    requests = amounts(cpu_milli=number + 1, pods=1)
+    return Shape(requests=requests, inter_pod=constraints if number else None)
+
+
+def some_port(dice: random.Random) -> HostPort:
+    """A port of a few, and of few addresses."""
+    ip = dice.choice(("0.0.0.0", "0.0.0.0", "10.0.0.1", "10.0.0.2", "::"))
+    return HostPort(dice.choice(("TCP", "UDP")), 80 + dice.randrange(3), ip)
+
+
+SHAPES = [some_shape(random.Random(number), number) for number in range(12)]
+
+
+def some_addressee(dice: random.Random) -> Addressee:
+    """A pod that terms may be about."""
+    labels = frozenset((key, f"v{dice.randrange(4)}") for key in KEYS if dice.random() < 0.6)
+    of_namespace = frozenset({("team", f"v{dice.randrange(4)}")} if dice.random() < 0.7 else ())
+    is_known = dice.random() < 0.8
+    return Addressee(dice.choice(NAMESPACES), labels, of_namespace if is_known else None)
 
 
 def some_pod(dice: random.Random, number: int) -> Pod:
@@ -67,29 +128,27 @@ def some_term(dice: random.Random) -> ResolvedTerm:
     if dice.random() < 0.1:
         return ResolvedTerm(None, None)
 
-    requirements = []
-    for _ in range(dice.randrange(4)):
-        values = tuple(f"v{dice.randrange(6)}" for _ in range(dice.randrange(1, 3)))
-        requirements.append(Requirement(dice.choice(KEYS), dice.choice(OPERATORS), values))
-
     namespaces = None
     if dice.random() < 0.5:
         namespaces = frozenset(dice.sample((*NAMESPACES, "other"), dice.randrange(4)))
 
-    return ResolvedTerm(namespaces, tuple(requirements))
+    return ResolvedTerm(namespaces, some_selector(dice))
 
 
 def some_question(dice: random.Random) -> Question:
     """A question of any kind."""
     owners = [(shape, namespace) for shape in SHAPES for namespace in (*NAMESPACES, "other")]
-    match dice.randrange(5):
+    match dice.randrange(7):
         case 0:
             return OwnedBy(dice.choice(owners))
         case 1:
             chosen = dice.sample(owners, dice.randrange(1, 6))
             return OwnedByAny.of({owner: dice.randrange(-9, 9) for owner in chosen})
         case 2:
-            return UsingPort(HostPort("TCP", 80 + dice.randrange(5)))
+            return UsingPort(some_port(dice))
+        case 3 | 4:
+            key = dice.choice(("zone", "host", "other"))
+            return TermsAbout(some_addressee(dice), key, is_required=dice.random() < 0.5)
         case _:
             terms = tuple(some_term(dice) for _ in range(dice.randrange(1, 3)))
             return Selected(terms, staying=dice.random() < 0.5)
@@ -98,6 +157,22 @@ def some_question(dice: random.Random) -> Question:
 def by_looking(question: Question, nodes: Sequence[dict[str, Pod]]) -> list[int]:
     """What a look at every pod counts."""
     return [sum(question.counts(pod) for pod in there.values()) for there in nodes]
+
+
+def kinds_by_looking(addressee: Addressee, nodes: Sequence[dict[str, Pod]]) -> list[Kind]:
+    """The kinds of the terms that mean a pod."""
+    known = addressee.namespace_labels
+    namespace_labels = None if known is None else dict(known)
+    kinds = set()
+    for there in nodes:
+        for of in there.values():
+            for _, term, weight in entries_of((of.shape, of.namespace)):
+                if not selects(term.selector, dict(addressee.labels)):
+                    continue
+                if term.means_namespace(of.namespace, addressee.namespace, namespace_labels):
+                    kinds.add((term.topology_key, weight is None))
+
+    return sorted(kinds)
 
 
 def changed(dice: random.Random, nodes: list[dict[str, Pod]], number: int) -> None:
@@ -136,6 +211,11 @@ def test_counts_are_those_of_a_look_at_every_pod(
     monkeypatch.setattr(pod_columns, "FEW", dice.choice((0, 3, 500)))
     monkeypatch.setattr(pod_columns, "FEW_ROWS", dice.choice((0, 20, 4_096)))
     monkeypatch.setattr(pod_columns, "MOST_CELLS", dice.choice((50, 4_000_000)))
+    monkeypatch.setattr(pod_columns, "ROWS_A_STEP", dice.choice((1, 3, 2_000)))
+    monkeypatch.setattr(pod_columns, "ANEW_AT_ONCE", dice.choice((20, 1_000)))
+    monkeypatch.setattr(term_columns, "ROWS_A_STEP", dice.choice((1, 3, 500)))
+    monkeypatch.setattr(selector_table, "ADDED_AT_ONCE", dice.choice((1, 3, 4_096)))
+    monkeypatch.setattr(term_columns, "FEW_OWNERS", dice.choice((0, 3, 1_000)))
     monkeypatch.setattr(count_cache, "MOST_ONE_BY_ONE", dice.choice((0, 0, 5)))
     cache = CountCache()
     nodes: list[dict[str, Pod]] = [{} for _ in range(dice.randrange(1, 8))]
@@ -154,6 +234,10 @@ def test_counts_are_those_of_a_look_at_every_pod(
 
             counts = cache.counts(question, pods, Work())
             assert counts.tolist() == by_looking(question, nodes), (turn, question)
+
+        addressee = some_addressee(dice)
+        kinds = cache.kinds(addressee, pods, Work())
+        assert kinds == kinds_by_looking(addressee, nodes)
 
         if dice.random() < 0.1:
             cache.new_age()
@@ -186,7 +270,7 @@ def test_what_was_read_for_one_question_is_there_for_the_next() -> None:
     before = work.used
     question = selecting(Requirement("app", "In", ("v2", "v3")))
     assert cache.counts(question, pods, work).tolist() == by_looking(question, nodes)
-    assert work.used - before < 1_000
+    assert work.used - before < 20_000 // pod_columns.LABELS_A_UNIT // 2
 
 
 def test_a_question_that_one_plan_has_not_done_goes_on_in_the_next() -> None:
@@ -208,18 +292,55 @@ def test_a_question_that_one_plan_has_not_done_goes_on_in_the_next() -> None:
     assert counts.tolist() == by_looking(question, nodes)
 
 
-def test_no_column_is_charged_more_than_a_plan_may_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many pods there are."""
-    monkeypatch.setattr(pod_columns, "MOST_WORK_ON_A_COLUMN", 100)
-    pods, _ = many(20_000)
-    cache, work = CountCache(), Work()
-    cache.counts(selecting(Requirement("app", "In", ("v1",))), pods, work)
-    assert work.used < 1_100
+def with_terms(number: int, first: int = 0) -> PodsByNode:
+    """Pods of which each has a term and a port of its own, on ten nodes."""
+    nodes: list[dict[str, Pod]] = [{} for _ in range(10)]
+    for name in range(first, first + number):
+        term = PodTerm("zone", (Requirement(f"not-{name}", "DoesNotExist"),))
+        ports = (HostPort("TCP", name),)
+        of = Shape(
+            requests=amounts(pods=1),
+            inter_pod=InterPodConstraints(anti_affinity=(term,), ports=ports),
+        )
+        namespace = "ns" if name % 2 else f"ns-{name}"
+        one = pod(f"p{name}", uid=f"p{name}", of=of, namespace=namespace)
+        nodes[name % 10][one.uid] = one
 
-    weights = {(SHAPES[1], f"ns-{number}"): 1 for number in range(20_000)}
-    before = work.used
-    assert not cache.counts(OwnedByAny.of(weights), pods, work).any()
-    assert work.used - before < 1_100
+    return PodsByNode(residents=tuple(nodes), versions=np.arange(10))
+
+
+QUESTIONS: dict[str, Question] = {
+    "labels": selecting(Requirement("app", "Exists"), Requirement("pod", "DoesNotExist")),
+    "namespaces": Selected((ResolvedTerm(frozenset({"ns"}), (Requirement("a", "Exists"),)),)),
+    "ports": UsingPort(HostPort("TCP", 80)),
+    "owners": OwnedBy((SHAPES[1], "ns")),
+    "terms": TermsAbout(Addressee("ns", frozenset()), "zone", is_required=True),
+}
+
+
+@pytest.mark.parametrize("kind", QUESTIONS)
+def test_no_plan_does_more_than_it_may_and_each_comes_further(kind: str) -> None:
+    """However many pods there are, and whatever they have: a step is the most that is too much."""
+    pods = with_terms(4_500)
+    cache = CountCache()
+    most = 800
+    read = [0]
+    while len(read) < 200:
+        work = Work(most)
+        try:
+            counts = cache.counts(QUESTIONS[kind], pods, work)
+        except OutOfWork:
+            # What was charged last was not done.
+            assert work.used < 2 * most
+            read.append(cache.read)
+            continue
+
+        break
+
+    assert 1 < len(read) < 200
+    # A group is given up after three plans without progress.
+    assert all(later > earlier for earlier, later in zip(read, read[3:], strict=False))
+    assert counts.tolist() == by_looking(QUESTIONS[kind], pods.residents)  # type: ignore[arg-type]
 
 
 def test_rows_of_pods_that_are_gone_are_forgotten() -> None:
@@ -230,6 +351,17 @@ def test_rows_of_pods_that_are_gone_are_forgotten() -> None:
         pods, nodes = many(3_000 - turn)
         assert columns.counts(question, pods, Work()).tolist() == by_looking(question, nodes)
         assert len(columns) <= 2 * 3_000
+
+
+def test_owners_of_terms_that_are_gone_are_forgotten() -> None:
+    """Those that are there are read anew beside them, some for each question."""
+    columns = PodColumns()
+    question = QUESTIONS["terms"]
+    for turn in range(60):
+        pods = with_terms(1_500, first=500 * turn)
+        counts = columns.counts(question, pods, Work())
+        assert counts.tolist() == by_looking(question, pods.residents)  # type: ignore[arg-type]
+        assert columns.owners < 4 * 1_500
 
 
 def test_a_gang_waits_while_plans_count_for_it_and_is_not_given_up() -> None:
