@@ -17,7 +17,7 @@ from gangsched.core.reservations.heads import empty_ledger, find_heads, head_of
 from gangsched.core.work import OutOfWork, Work
 from gangsched.model.gang import Placement
 from gangsched.model.inter_pod import InterPodConstraints, PodTerm, Requirement
-from gangsched.model.objects import ClaimUse, NodeSelectorTerm, PreferredTerm
+from gangsched.model.objects import ClaimUse, NodeSelectorTerm, Pod, PreferredTerm
 from gangsched.model.preemption import HeldBack, PreemptionSettings, VictimScope
 from gangsched.model.protocol import Applied
 from gangsched.model.reservation import ReservationLimits, Reserved
@@ -750,6 +750,59 @@ def test_a_place_whose_pod_has_room_elsewhere_is_free_to_those_decided_after_it(
     world.settle()
     assert world.held() == {"first-1": "c"}
     assert world.bound() == {"stays": "a", "beside": "b"}
+
+
+def terminates(world: World, *pods: Pod) -> None:
+    """They run for some minutes yet."""
+    for each in pods:
+        world.leaving[each.uid] = world.now_s + 200
+        deletion_s = world.wall_s() + 200
+        world.update(world.pods[each.uid], deleting=True, deletion_s=deletion_s)
+
+    world.settle()
+
+
+def test_who_leaves_for_a_place_that_is_used_up_leaves_for_the_next_one() -> None:
+    """V10, V11: of three places one was to be that of a pod which leaves, and is taken first, in
+    room that came free; the room of the last is not kept from who started beside them.
+    """
+    world = World(node("a", 12), rules=RULES, preempts=True)
+    leaves = pod("leaves", gpus=2, priority=-1, grace_s=300)
+    first, second, stays = (
+        pod(name, gpus=gpus, priority=1000)
+        for name, gpus in (("first", 4), ("second", 2), ("stays", 4))
+    )
+    world.create(running(each, "a") for each in (leaves, first, second, stays))
+    world.settle()
+    terminates(world, first)
+    world.create(members("nominated", 3, gpus=2, priority=100, mode="NonStrict"))
+    world.settle()
+
+    world.delete(first)
+    world.delete(second)
+    world.create(pod("beside", gpus=2, priority=100, creation_s=1))
+    world.settle()
+    assert "beside" in world.bound()
+    assert world.held().keys() == {"nominated-0", "nominated-1"}
+
+
+def test_who_leaves_does_so_for_the_highest_priority_first() -> None:
+    """V10: a lower one was nominated before, and its place counts for nobody above it."""
+    world = World(node("a", 10), rules=RULES, preempts=True)
+    leaving = [pod(name, gpus=2, priority=-1) for name in ("one", "two")]
+    stays = pod("stays", gpus=4, priority=1000)
+    world.create(running(each, "a") for each in (*leaving, stays))
+    world.settle()
+    terminates(world, *leaving)
+    world.create(pod("low", gpus=4, priority=5))
+    world.settle()
+    assert [each.group for each in world.state.snapshot().nominations] == ["pod:ns/low"]
+
+    world.create(pod("starts", gpus=2, priority=100, creation_s=1))
+    world.create(pod("high", gpus=4, priority=100))
+    world.settle()
+    assert world.bound()["starts"] == "a"
+    assert [each.group for each in world.state.snapshot().nominations] == ["pod:ns/high"]
 
 
 @pytest.mark.parametrize("how", ["held", "waits for claims"])

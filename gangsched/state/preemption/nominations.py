@@ -79,7 +79,6 @@ class Nominations:
         self.last_answers = LastAnswers(members, registry, self.journal)
         self.taken = TakenGroups(members, registry, queue)
         self._members = members
-        self._cluster = cluster
         self._registry = registry
         self._queue = queue
         self._reports = reports
@@ -308,7 +307,7 @@ class Nominations:
             actions += self._follow(record, now_s)
 
         # The places of those who have room were given up just now.
-        self._cluster.forget_used_up()
+        self.promised.forget_used_up()
         self._next_looks.now(stale)
 
         chosen = self._next_looks.take()

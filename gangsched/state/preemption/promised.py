@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from itertools import compress
+from itertools import compress, groupby
 from operator import attrgetter
 
 import numpy as np
@@ -67,6 +67,8 @@ class Promised:
         # were.
         self._unshared: set[str] = set()
         self._shared: Snapshot | None = None
+        #: By key, the nodes of places whose pods have room, until these nominations are settled.
+        self._used_up: dict[str, str] = {}
 
         # Cache: the room on this snapshot, dropped by `changed`.
         self._room: tuple[Snapshot | None, Room | None] = (None, None)
@@ -107,9 +109,11 @@ class Promised:
         """Remove the promises of a nomination that has ended."""
         self._records.pop(record.id, None)
         for uid in record.kept:
+            key = f"{record.group} {uid}"
             nominee = record.nominees.get(uid)
             taken = nominee is not None and self._members.node_of(uid) == nominee.node
-            self._show(f"{record.group} {uid}", None, grows=not taken)
+            self._show(key, None, grows=not taken)
+            self._used_up.pop(key, None)
 
         nodes = record.nodes
         self._rest(record, set())
@@ -131,7 +135,17 @@ class Promised:
         placed = {placement.pod.uid: placement.node for placement in placements}
         promises = [record.promise(nominee) for nominee in record.nominees.values()]
         for uid in used_up(promises, placed):
-            self._cluster.use_up(f"{record.group} {uid}")
+            key = f"{record.group} {uid}"
+            self._cluster.use_up(key)
+            # What leaves for it does so for other places now.
+            self._used_up[key] = record.nominees[uid].node
+            self._unshared.add(record.nominees[uid].node)
+
+    def forget_used_up(self) -> None:
+        """All places that are used up were given up; others are kept again."""
+        self._cluster.forget_used_up()
+        self._unshared.update(self._used_up.values())
+        self._used_up = {}
 
     def stays(self, uid: str) -> None:
         """Record that a pod is no longer a victim, including in the room that is
@@ -247,36 +261,44 @@ class Promised:
             # The oldest first, so that the place for which a victim stands in stays the same while
             # others begin.
             resting = self._resting[node].values()
-            records = sorted(resting, key=attrgetter("serial"))
-            places = []
-            for record in records:
-                for nominee in record.nominees_on.get(node, ()):
-                    # Where no victim leaves, nothing is in use of any place.
-                    part: dict[str, int] = {}
-                    leaving = in_use.get(record.group)
-                    if leaving:
-                        part = _take(leaving, nominee.pod.shape.requests)
+            records = sorted(resting, key=lambda record: (-record.priority, record.serial))
 
-                    places.append((record, nominee, part))
+            # A plan promises room to a higher priority as if lower ones had been promised none.
+            for _, of_priority in groupby(records, key=attrgetter("priority")):
+                self._share_among(of_priority, node, in_use)
 
-            self.work += UNITS_A_PLACE * len(places)
-
-            rest: Counter[str] = Counter()
-            for amounts in in_use.values():
-                rest.update(amounts)
-
-            for record, nominee, part in places:
-                if rest and record.awaited:
-                    lacks = []
-                    for name, amount in nominee.pod.shape.requests:
-                        lacks.append((name, amount - part.get(name, 0)))
-
-                    for name, amount in _take(rest, lacks).items():
-                        part[name] = part.get(name, 0) + amount
-
+    def _share_among(
+        self,
+        records: Iterable[NominationRecord],
+        node: str,
+        in_use: Mapping[str, dict[str, int]],
+    ) -> None:
+        """Share `in_use`, which is less by it, among the places on a node of one priority."""
+        places = []
+        for record in records:
+            for nominee in record.nominees_on.get(node, ()):
                 key = f"{record.group} {nominee.pod.uid}"
-                promise = record.promise(nominee, from_dict(part))
-                self._show(key, promise)
+                if key in self._used_up:
+                    continue
+
+                # Where no victim leaves, nothing is in use of any place.
+                part: dict[str, int] = {}
+                leaving = in_use.get(record.group)
+                if leaving:
+                    part = _take(leaving, nominee.pod.shape.requests)
+
+                places.append((key, record, nominee, part))
+
+        self.work += UNITS_A_PLACE * len(places)
+
+        rest = [amounts for amounts in in_use.values() if any(amounts.values())]
+        for key, record, nominee, part in places:
+            if record.awaited:
+                for amounts in rest:
+                    _take_more(part, amounts, nominee.pod.shape.requests)
+
+            promise = record.promise(nominee, from_dict(part))
+            self._show(key, promise)
 
     def _in_use_by_leaving(self, node: str) -> dict[str, dict[str, int]]:
         """What pods that leave the node use of it, by the group that they leave for; "" stands for
@@ -593,6 +615,17 @@ def _take(
         available[name] -= amount
 
     return part
+
+
+def _take_more(
+    part: dict[str, int],
+    available: dict[str, int],
+    asked: Iterable[tuple[str, int]],
+) -> None:
+    """Add to `part` of what is asked as much as it lacks and is available."""
+    lacks = [(name, amount - part.get(name, 0)) for name, amount in asked]
+    for name, amount in _take(available, lacks).items():
+        part[name] = part.get(name, 0) + amount
 
 
 def _rooms(
