@@ -22,7 +22,7 @@ from gangsched.core.cycle import plan
 from gangsched.core.plan_cache import PlanCache
 from gangsched.daemon import GC_THRESHOLDS
 from gangsched.model.gang import Group
-from gangsched.model.inter_pod import InterPodConstraints, PodTerm, Requirement, Spread
+from gangsched.model.inter_pod import HostPort, InterPodConstraints, PodTerm, Requirement, Spread
 from gangsched.model.objects import Pod, Shape
 from gangsched.state.cluster import Cluster
 from tests import builders
@@ -65,6 +65,21 @@ def with_one_term(number: int) -> Pod:
     return structs.replace(own_labels(number), shape=of)
 
 
+def with_keys(number: int) -> Pod:
+    """A running pod whose term about all pods has a topology key of its own, which no node has."""
+    term = PodTerm(f"key-{number}", (), namespace_selector=())
+    inter_pod = InterPodConstraints(anti_affinity=(term,))
+    of = Shape(requests=REQUESTS, inter_pod=inter_pod)
+    return structs.replace(own_labels(number), shape=of)
+
+
+def with_ports(number: int) -> Pod:
+    """A running pod with a host port, of a shape of its own."""
+    inter_pod = InterPodConstraints(ports=(HostPort("TCP", 1 + number % 60_000),))
+    requests = builders.amounts(cpu_milli=10 + number, pods=1)
+    return structs.replace(own_labels(number), shape=Shape(requests=requests, inter_pod=inter_pod))
+
+
 PLAIN = Shape(requests=REQUESTS)
 
 
@@ -94,6 +109,11 @@ def new_keys(number: int) -> InterPodConstraints:
     return InterPodConstraints(anti_affinity=tuple(terms))
 
 
+def port(number: int) -> InterPodConstraints:
+    """A host port that no pod has."""
+    return InterPodConstraints(ports=(HostPort("TCP", 60_001 + number),))
+
+
 def nothing(number: int) -> InterPodConstraints:
     """No terms, and a label of its own."""
     return InterPodConstraints()
@@ -105,6 +125,8 @@ CASES: dict[str, tuple[Make, Callable[[int], InterPodConstraints]]] = {
     "of_namespaces": (of_namespaces, new_values),
     "of_terms": (with_terms, nothing),
     "of_one_term": (with_one_term, nothing),
+    "of_keys": (with_keys, nothing),
+    "of_ports": (with_ports, port),
 }
 
 

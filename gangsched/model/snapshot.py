@@ -7,7 +7,7 @@ of itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -71,6 +71,8 @@ class NodeTable:
     tainted: Mapping[tuple[Taint, ...], Ints]
     schedulable: Bools
     label_columns: dict[str, LabelColumn] = field(default_factory=dict)
+    known_label_keys: list[Set[str]] = field(default_factory=list)
+    """`label_keys`, if they were asked for."""
     static_fits: MutableMapping[Shape, StaticFit] = field(default_factory=WeakKeyDictionary)
     penalties: MutableMapping[Shape, Ints | None] = field(default_factory=WeakKeyDictionary)
     # by spread constraint
@@ -141,6 +143,16 @@ class NodeTable:
         known = [number for number in map(self.index.get, names) if number is not None]
         mask[known] = True
         return mask
+
+    @property
+    def label_keys(self) -> Set[str]:
+        """The keys of all labels of nodes, cached."""
+        if not self.known_label_keys:
+            none = frozenset[str]()
+            keys = none.union(*(node.labels for node in self.nodes))
+            self.known_label_keys.append(keys)
+
+        return self.known_label_keys[0]
 
     def label_column(self, key: str) -> LabelColumn:
         """Values of one label over all nodes, cached."""

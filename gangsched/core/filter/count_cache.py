@@ -6,7 +6,7 @@ version of the node's pods, so repeating a question reads only nodes whose pods 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,14 +80,15 @@ class CountCache:
     def kinds(
         self,
         addressee: Addressee,
+        topology_keys: Set[str],
         pods: PodsByNode,
         work: Work,
     ) -> Sequence[Kind]:
-        """The kinds of the terms of these pods that mean one pod. Raises OutOfWork; what was read
-        until then stays.
+        """The kinds, of some topology keys, of the terms of these pods that mean one pod.
+        Raises OutOfWork; what was read until then stays.
         """
         self._is_asked = True
-        return self._columns.kinds(addressee, pods, work)
+        return self._columns.kinds(addressee, topology_keys, pods, work)
 
     @property
     def read(self) -> int:

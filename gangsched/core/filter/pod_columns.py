@@ -9,7 +9,7 @@ plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sequence, Set, Sized
 from contextlib import suppress
 from operator import attrgetter
 from typing import Any, TypeAlias
@@ -183,13 +183,16 @@ class PodColumns:
     def kinds(
         self,
         addressee: Addressee,
+        topology_keys: Set[str],
         pods: PodsByNode,
         work: Work,
     ) -> Sequence[Kind]:
-        """The kinds of the terms of these pods that mean one pod. Raises OutOfWork."""
+        """The kinds, of some topology keys, of the terms of these pods that mean one pod.
+        Raises OutOfWork.
+        """
         self._begin(pods, work)
         terms = self._read_terms(work)
-        return terms.kinds(addressee, self._live, work)
+        return terms.kinds(addressee, topology_keys, self._live, work)
 
     def _begin(self, pods: PodsByNode, work: Work) -> None:
         """Have these pods as rows before they are asked about."""

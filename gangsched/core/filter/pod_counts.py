@@ -8,8 +8,9 @@ whose pods have no inter-pod terms has no cost.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, islice
 from typing import TypeAlias
 
@@ -191,13 +192,23 @@ class PodCounts:
         return self._cache.read
 
     def anti_affinity_keys(self) -> frozenset[str]:
-        """Topology keys of all required anti-affinity terms of existing pods."""
-        keys = set(self._terms.anti_affinity_keys)
-        for shape, _ in self._term_owners:
-            for term in shape.constraints.anti_affinity:
-                keys.add(term.topology_key)
+        """Topology keys of all required anti-affinity terms of existing pods; only those that nodes
+        have.
+        """
+        keys = set(self._terms.anti_affinity_keys.keys() & self._topology_keys)
+        for key, is_required in self._kinds:
+            if is_required and key in self._topology_keys:
+                keys.add(key)
 
         return frozenset(keys)
+
+    @cached_property
+    def _topology_keys(self) -> Set[str]:
+        """The topology keys that a term may have to mean anything: no node has most of those that
+        terms may name. "" is that of `by_domain`.
+        """
+        self._work.charge(len(self.table) // 2)
+        return self.table.label_keys | {""}
 
     def leave(
         self,
@@ -378,7 +389,8 @@ class PodCounts:
         if sum(map(len, about)) <= FEW_TERMS:
             entries = [*chain.from_iterable(about)]
             self._charge_terms(entries)
-            known = ExistingTerms.of(entry for entry in entries if self._means(entry, pod))
+            meant = [entry for entry in entries if self._means(entry, pod)]
+            known = ExistingTerms.of(meant)
 
         self._existing_alike[alike] = known
         return known
@@ -398,14 +410,16 @@ class PodCounts:
         if not entry.term.means_namespace(of, pod.namespace, labels):
             return False
 
-        return selects(entry.term.selector, pod.labels)
+        is_selected = selects(entry.term.selector, pod.labels)
+        return is_selected and entry.term.topology_key in self._topology_keys
 
     def _by_kind(self, pod: Pod) -> TermsByKind:
         """The terms of existing pods that select `pod`, of which there are very many."""
         addressee = self._addressee(pod)
         known = self._by_addressee.get(addressee)
         if known is None:
-            kinds = self._cache.kinds(addressee, self._pods_by_node, self._work)
+            keys = self._topology_keys
+            kinds = self._cache.kinds(addressee, keys, self._pods_by_node, self._work)
             known = TermsByKind(addressee)
             for kind in kinds:
                 known.ask(kind)
@@ -413,7 +427,9 @@ class PodCounts:
             self._by_addressee[addressee] = known
 
         for kind in islice(self._kinds, known.seen, None):
-            known.ask(kind)
+            key, _ = kind
+            if key in self._topology_keys:
+                known.ask(kind)
 
         known.seen = len(self._kinds)
         return known

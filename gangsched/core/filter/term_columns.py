@@ -7,7 +7,8 @@ are counted nowhere.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from itertools import product
 from typing import TypeAlias
 
 import numpy as np
@@ -133,19 +134,24 @@ class TermColumns:
     def kinds(
         self,
         addressee: Addressee,
+        topology_keys: Set[str],
         live: Ints,
         work: Work,
     ) -> Sequence[Kind]:
-        """The kinds of the terms of these rows that mean a pod, in order."""
+        """The kinds of the terms of these rows that mean a pod, in order; only those of some keys,
+        since any number may be of keys that no node has.
+        """
         meant = self._terms_about(addressee, work)
         is_live = self._live_owners(live)
         owners = self._of_owner.numbers[meant]
         meant = meant[is_live[owners]]
 
+        work.charge(len(topology_keys) // 4)
         terms_of_kind = np.bincount(self._kind.numbers[meant], minlength=len(self._kind_of))
         kinds = []
-        for kind, number in self._kind_of.items():
-            if terms_of_kind[number]:
+        for kind in product(topology_keys, (False, True)):
+            number = self._kind_of.get(kind)
+            if number is not None and terms_of_kind[number]:
                 kinds.append(kind)
 
         return sorted(kinds)

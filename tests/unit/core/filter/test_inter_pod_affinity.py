@@ -205,6 +205,34 @@ def test_any_number_of_terms_is_less_than_a_plan_may_do() -> None:
         assert world.bound()["web"] in ({"n0", "n1"} if selected else {"n1"})
 
 
+def keyed(number: int) -> list[Pod]:
+    """Pods whose terms are about all pods, each of a topology key that no node has."""
+    result = []
+    for each in range(number):
+        term = PodTerm(f"key-{each}", (), namespace_selector=())
+        result.append(tied(f"k{each}", namespace="other", anti_affinity=(term,)))
+
+    return result
+
+
+def test_topology_keys_that_no_node_has_keep_nobody_waiting() -> None:
+    """However many terms have one each: none of them is asked about."""
+    world = World(node("n0"), node("n1"))
+    there = [structs.replace(running(each, "n0"), scheduler_name="other") for each in keyed(2_000)]
+    world.create(there)
+    world.create(tied("web", namespace="quiet"))
+    world.settle()
+    assert world.bound()["web"] in {"n0", "n1"}
+
+    for number in (50, 500):
+        on = ledger(zoned(a="x", b="y"), [(each, "a") for each in keyed(number)])
+        came = keyed(number + 10)
+        on.move([(each, "b") for each in came], 1)
+        terms = on.occupancy.pods.existing_terms(tied("web"))
+        assert not terms.anti_affinity
+        assert on.occupancy.pods.anti_affinity_keys() == set()
+
+
 def test_many_preferences_are_weighed_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """The penalty is the same as where each pod's terms are weighed alone."""
     chance = random.Random(7)
