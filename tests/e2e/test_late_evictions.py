@@ -1,5 +1,6 @@
-"""Evictions that the API server carries out after the plan has changed are harmless and bounded
-(V12, B5; decision 0145): a gateway answers 504 to the scheduler, and passes the request on later.
+"""Evictions and conditions that the API server gets after the plan has changed are harmless and
+bounded (V12, B5, E1; decision 0145): a gateway answers 504 to the scheduler, and passes the request
+on later.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ def plane() -> Iterator[ControlPlane]:
 
 @dataclass
 class Late(Rule):
-    """No eviction is carried out, and each is answered by a gateway, until `held_back` is false;
-    the first one of each pod is, once the test says so.
+    """No eviction, or other write of `subresource`, is carried out, and each is answered by a
+    gateway, until `held_back` is false; the first one of each pod is, once the test says so.
     """
 
     held_back: bool = True
@@ -66,8 +67,8 @@ class Late(Rule):
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
     def fault_for(self, request: ApiRequest) -> Late | None:
-        """Itself for every eviction that is held back."""
-        if request.subresource != "eviction":
+        """Itself for every request that is held back."""
+        if request.resource != "pods" or request.subresource != self.subresource:
             return None
         if not self.held_back:
             self.through.append(request.name)
@@ -85,10 +86,10 @@ class Late(Rule):
         return await gateway_page(504, None).strike(exchange)
 
     def wait_for(self, *, number: int) -> list[str]:
-        """Until evictions of so many pods have been sent; their names in that order."""
+        """Until something was sent for so many pods; their names in that order."""
         with self._changed:
             are_sent = self._changed.wait_for(lambda: len(self.sent) >= number, WITHIN_S)
-            assert are_sent, f"evictions only of {[*self.sent]}"
+            assert are_sent, f"sent only for {[*self.sent]}"
             return [*self.sent]
 
     def land(self, name: str) -> None:
@@ -145,7 +146,7 @@ class Scene:
 @pytest.fixture
 def scene(plane: ControlPlane) -> Iterator[Scene]:
     """Nothing runs yet; at the end nobody is nominated, and the state is sound."""
-    late = Late(faults=())
+    late = Late(faults=(), subresource="eviction")
     api = Api.of(plane)
     with FaultProxy(plane) as proxy, Following(api, PODS) as pods:
         proxy.rules.append(late)
@@ -259,3 +260,23 @@ def test_a_gang_that_loses_a_member_late_is_healed(scene: Scene) -> None:
     assert scene.wait_running("low-", 2) == {"low-1": nodes["low-1"], "low-2": "n3"}
     assert scene.late.through == []
     scene.api.delete("/api/v1/nodes/n3")
+
+
+def test_a_condition_that_lands_after_the_bind_is_refused(scene: Scene) -> None:
+    """E1: a pod that runs does not say for ever why it waits; the policy of `admission.yaml`."""
+    scene.late.subresource = "status"
+    for number in range(NODES):
+        scene.cordon(f"n{number}")
+    scene.create(pod("p", "low"))
+    scene.late.wait_for(number=1)
+
+    scene.cordon("n1", back=True)
+    assert scene.wait_running("p", 1) == {"p": "n1"}
+    scene.late.land("p")
+
+    (status,) = [
+        condition["status"]
+        for condition in scene.api.get(f"{DEFAULT}/p")["status"]["conditions"]
+        if condition["type"] == "PodScheduled"
+    ]
+    assert status == "True"
