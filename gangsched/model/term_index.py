@@ -9,13 +9,16 @@ others: ten thousand pods with terms about pods of their own cost a plan of othe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from gangsched.model.inter_pod import PodTerm, Requirement
+from gangsched.model.layers import Layers
 from gangsched.model.objects import Pod, Shape
+
+K = TypeVar("K")
 
 TermOwner: TypeAlias = tuple[Shape, str]
 """Pods of one shape in one namespace that state inter-pod terms; the namespace says which pods the
@@ -71,10 +74,10 @@ class TermIndex:
     read a label or have a topology key.
     """
 
-    owners: Mapping[TermOwner, int] = field(default_factory=dict)
-    entries: Mapping[Place, tuple[TermEntry, ...]] = field(default_factory=dict)
-    label_keys: Mapping[str, int] = field(default_factory=dict)
-    anti_affinity_keys: Mapping[str, int] = field(default_factory=dict)
+    owners: Layers[TermOwner, int] = field(default_factory=Layers)
+    entries: Layers[Place, tuple[TermEntry, ...]] = field(default_factory=Layers)
+    label_keys: Layers[str, int] = field(default_factory=Layers)
+    anti_affinity_keys: Layers[str, int] = field(default_factory=Layers)
 
     def about(self, pod: Pod) -> Iterator[Sequence[TermEntry]]:
         """The terms that may select a pod, by where they are found."""
@@ -101,13 +104,15 @@ class TermBook:
         self._shown = TermIndex()
         #: What changed since it was shown.
         self._places: set[Place] = set()
-        self._any_owner = False
+        self._changed_owners: set[TermOwner] = set()
+        self._changed_keys: set[str] = set()
+        self._changed_topology_keys: set[str] = set()
 
     def count(self, owner: TermOwner, sign: int) -> None:
         """One more pod of an owner is on a node, or one less."""
         before = self._owners.get(owner, 0)
         number = before + sign
-        self._any_owner = True
+        self._changed_owners.add(owner)
         if number:
             self._owners[owner] = number
         else:
@@ -120,6 +125,7 @@ class TermBook:
         """Add the terms of an owner, or remove them."""
         for key in owner[0].constraints.keys:
             _count(self._label_keys, key, sign)
+            self._changed_keys.add(key)
 
         if sign > 0:
             self._numbers[owner] = next(self._next)
@@ -131,6 +137,7 @@ class TermBook:
         for number, entry in enumerate(entries_of(owner)):
             if entry.weight is None:
                 _count(self._anti_affinity_keys, entry.term.topology_key, sign)
+                self._changed_topology_keys.add(entry.term.topology_key)
 
             for place in places_of(entry):
                 entries = self._entries.setdefault(place, {})
@@ -143,24 +150,35 @@ class TermBook:
 
     def shown(self) -> TermIndex:
         """The terms now, as they stay for whoever looks at them."""
-        if not self._any_owner:
+        if not self._changed_owners:
             return self._shown
 
-        entries = dict(self._shown.entries)
+        entries = []
         for place in self._places:
             there = self._entries[place]
-            if there:
-                entries[place] = tuple(there.values())
-            else:
-                entries.pop(place, None)
+            entries.append((place, tuple(there.values()) or None))
+            if not there:
                 del self._entries[place]
 
-        self._places = set()
-        self._any_owner = False
         self._shown = TermIndex(
-            dict(self._owners), entries, dict(self._label_keys), dict(self._anti_affinity_keys)
+            self._shown.owners.changed(_now(self._owners, self._changed_owners)),
+            self._shown.entries.changed(entries),
+            self._shown.label_keys.changed(_now(self._label_keys, self._changed_keys)),
+            self._shown.anti_affinity_keys.changed(
+                _now(self._anti_affinity_keys, self._changed_topology_keys)
+            ),
         )
+        self._changed_owners = set()
+        self._changed_keys = set()
+        self._changed_topology_keys = set()
+        self._places = set()
         return self._shown
+
+
+def _now(numbers: Mapping[K, int], keys: Iterable[K]) -> Iterator[tuple[K, int | None]]:
+    """What these keys have now; None if that is nothing."""
+    for key in keys:
+        yield key, numbers.get(key)
 
 
 def entries_of(owner: TermOwner) -> Iterator[TermEntry]:
@@ -187,7 +205,8 @@ def places_of(entry: TermEntry) -> Iterator[Place]:
     best: Requirement | None = None
     for requirement in term.selector:
         if requirement.operator == "In":
-            if best is None or best.operator != "In" or len(requirement.values) < len(best.values):
+            values = len(requirement.values)
+            if best is None or best.operator != "In" or values < len(best.values):
                 best = requirement
         elif requirement.operator == "Exists" and best is None:
             best = requirement
