@@ -171,7 +171,7 @@ tree-gangs: install ## Compare TREES=20000 random trees of gangs from SEED=0 on 
 moved-labels: install ## Histories in which labels of nodes change, SEEDS=5000 from SEED=0 on: no verdict is refused by the verifier
 	@$(RUN)python -m tests.properties.moved_labels --seeds $(or $(SEEDS),5000) --first $(if $(filter command line,$(origin SEED)),$(SEED),0)
 
-START_HISTORIES := starts,claims,kills,kills-with-claims,preemption
+START_HISTORIES := starts,claims,kills,kills-with-claims,preemption,claims-with-preemption,kills-with-preemption,all
 
 .PHONY: rests
 rests: install ## Histories with rests, SEEDS=10000 from SEED=0 on: nobody sleeps wrongly, and at rest hardly anything is planned

@@ -27,6 +27,7 @@ from gangsched.model.objects import Shape
 from gangsched.model.plan import RoundOutcome, Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import NodeTable
+from gangsched.model.storage import ResourceClaim
 
 WAITING_FOR_ROOM = frozenset({Reason.HOLDING, Reason.UNSCHEDULABLE})
 
@@ -106,9 +107,11 @@ class YieldSearch:
                 permitted = self._permitted_without(beneficiary, yielding)
                 assert permitted is not None
 
-                return {group.id: _yields(group, beneficiary) for group in yielding} | {
-                    permitted.group: permitted
-                }
+                verdicts = {group.id: _yields(group, beneficiary) for group in yielding}
+                if not awaits_devices(permitted, yielding, self.ledger):
+                    verdicts[permitted.group] = permitted
+
+                return verdicts
 
         return {}
 
@@ -143,6 +146,32 @@ class YieldSearch:
 
         permitted = verdict.round is not None and verdict.round.outcome is RoundOutcome.PERMITTED
         return verdict if permitted and verdict.binds else None
+
+
+def awaits_devices(permitted: Verdict, yielding: Sequence[Group], ledger: Ledger) -> bool:
+    """Whether a group that would be permitted wants devices, and those who yield to it have some
+    in the API: they are free once that is written, which wakes the group.
+    """
+    asked = _device_claims(permitted.binds, ledger)
+    if all(claim.allocated for claim in asked):
+        return False
+
+    room: list[Placement] = []
+    for group in yielding:
+        room += _room(group)
+
+    return any(claim.allocated for claim in _device_claims(room, ledger))
+
+
+def _device_claims(placements: Sequence[Placement], ledger: Ledger) -> Iterator[ResourceClaim]:
+    """The claims for devices that these pods name, as they are in the API."""
+    claims = ledger.occupancy.storage.storage.devices
+    for placement in placements:
+        pod = placement.pod
+        for use in pod.claims:
+            claim = claims.get(use.key(pod.namespace))
+            if claim is not None:
+                yield claim
 
 
 def progressed(ordered: Sequence[Group], verdicts: Mapping[str, Verdict]) -> bool:

@@ -75,6 +75,9 @@ MANNERS = {
     "kills": Manner(kills=True),
     "kills-with-claims": Manner(claims=True, kills=True),
     "preemption": Manner(preempts=True),
+    "claims-with-preemption": Manner(claims=True, preempts=True),
+    "kills-with-preemption": Manner(kills=True, preempts=True),
+    "all": Manner(claims=True, kills=True, preempts=True),
 }
 
 

@@ -111,7 +111,7 @@ class Occupancy(msgspec.Struct, frozen=True):
         """Undo a `move`; the latest one must be undone first."""
         self.pods.take_back(pods, nodes, sign)
         # In reverse: volumes picked for a later pod depend on those of an earlier one.
-        undo = self.storage.go if sign > 0 else self.storage.come_back
+        undo = self.storage.take_back if sign > 0 else self.storage.come_back
         for pod, node in zip(reversed(pods), reversed(nodes), strict=True):
             if pod.claims:
                 undo(pod, node)

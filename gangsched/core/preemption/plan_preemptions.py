@@ -19,6 +19,7 @@ from gangsched.core import findings
 from gangsched.core.group_rules import rules_key
 from gangsched.core.homes import healed_at_home
 from gangsched.core.placement_attempt import PlacementAttempt
+from gangsched.core.post_filter import awaits_devices
 from gangsched.core.preemption.alike import MAX_TOGETHER, alike_behind, is_single, shares, together
 from gangsched.core.preemption.attempt import Attempt, Found, held
 from gangsched.core.preemption.columns import PodTableCache, RunningColumns
@@ -530,6 +531,10 @@ class PlanPreemptions:
             released[holder.id] = structs.replace(gives_up(holder, group), yields_to=group.id)
 
         self.gave |= released
+        # The room is kept from the others of this plan all the same.
+        if awaits_devices(decided, room.released, self.ledger):
+            decided = verdict
+
         return {**released, group.id: decided}
 
     def _nominated(self, parts: Sequence[Part], room: Found) -> dict[str, Verdict]:

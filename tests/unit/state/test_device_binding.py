@@ -32,12 +32,14 @@ from gangsched.model.protocol import (
     Gone,
     Replaced,
 )
-from gangsched.model.storage import ResourceClaim, Selection
+from gangsched.model.storage import Claim, ResourceClaim, Selection, StorageClass
 from gangsched.state.members import State
 from gangsched.state.rule_set import Rules
 from tests.builders import gang_metadata, node, pod, shape
 from tests.world import World
 
+LATE = StorageClass(name="late", provisioner="csi.test", waits=True)
+NOT_MADE = Claim(namespace="ns", name="c", uid="c", resource_version="5", storage_class="late")
 ASKS = ((DeviceRequest(name="r", class_name="gpu"),),)
 
 
@@ -383,3 +385,66 @@ def test_a_shared_claim_that_a_kill_left_is_used_where_it_is() -> None:
         "r": ["s"],
     }
     assert {bind.node for bind in world.sent} == {"n1"}
+
+
+@pytest.mark.parametrize("here", ["n0", "n1"])
+def test_who_has_devices_on_a_node_goes_there_before_others_take_its_room(here: str) -> None:
+    """A21: members that are alike but for devices that an earlier start got are not alike: in the
+    usual order the first one takes the only node of the second.
+    """
+    world = World(node("n0", gpus=1), node("n1", gpus=1), rules=Rules(allocates=True))
+    world.say(Replaced(ResourceSlice, (slice_of("n0", "g0"), slice_of("n1", "g0"))))
+    world.say(Replaced(DeviceClass, (DeviceClass("gpu"),)), Replaced(DeviceTaintRule, ()))
+    world.say(Replaced(ResourceClaim, (claim("second", 5, "g0", on=here),)))
+    metadata = gang_metadata("g", min_member=2)
+    uses = (ClaimUse("second", ephemeral=True, device=True),)
+    world.create(
+        pod("first", uid="first", gpus=1, gang_metadata=metadata),
+        pod("second", uid="second", gpus=1, claims=uses, gang_metadata=metadata),
+    )
+    world.settle()
+
+    assert world.bound()["second"] == here
+    assert len(world.bound()) == 2
+
+
+@pytest.mark.parametrize("preempts", [True, False])
+def test_devices_of_who_gives_way_are_used_once_they_are_written_free(*, preempts: bool) -> None:
+    """V6, D1: the claim of the lower priority has them in the API until then, and the API server
+    would give them to two claims. Its room is free at once, as before.
+    """
+    world = World(node("n0"), rules=Rules(allocates=True), preempts=preempts)
+    world.controller = False
+    world.fate = lambda _: "later"
+    world.say(Replaced(ResourceSlice, (slice_of("n0", "g0"),)))
+    world.say(Replaced(DeviceClass, (DeviceClass("gpu"),)), Replaced(DeviceTaintRule, ()))
+    world.say(Replaced(ResourceClaim, (claim("low"), claim("high"))))
+    world.say(Applied(LATE), Applied(NOT_MADE))
+    uses = (ClaimUse("low", ephemeral=True, device=True), ClaimUse("c"))
+    world.create(pod("low", uid="low", claims=uses, gang_metadata=gang_metadata("g", min_member=1)))
+    world.settle()
+    world.unanswered.clear()
+    asked = msgspec.structs.replace(NOT_MADE, resource_version="7", selected_node="n0")
+    world.say(Applied(claim("low", 5, "g0")), Applied(asked))
+    world.say(ClaimsWritten("low", {"resourceclaims/ns/low": "5", "ns/c": "7"}))
+    world.settle()
+    assert world.state.members["low"].state is State.WAITING_FOR_CLAIMS
+
+    wants = (ClaimUse("high", ephemeral=True, device=True),)
+    world.create(
+        pod(
+            "high",
+            uid="high",
+            priority=5,
+            claims=wants,
+            gang_metadata=gang_metadata("h", min_member=1),
+        )
+    )
+    world.settle()
+    assert [each.uid for each in world.released] == ["low"]
+    assert world.unanswered == []
+    assert world.state.members["high"].state is State.PENDING
+
+    world.say(ClaimsReleased({"resourceclaims/ns/low": "6"}), Applied(claim("low", 6)))
+    world.settle()
+    assert chosen(world) == {"high": ("n0", "g0")}

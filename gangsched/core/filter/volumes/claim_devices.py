@@ -165,17 +165,26 @@ class WantedDevices(NamedTuple):
     other: tuple[str, ...] = ()
 
 
+class _Freed(NamedTuple):
+    """Claims whose devices became free when a pod left the node where they are."""
+
+    node: int
+    claims: tuple[str, ...]
+
+
 class _Move(NamedTuple):
     """What undoes that a pod left its node: whether the plan placed it there, and reserved devices
     for it, the order of its own devices, those of the pod among the sharers of a claim (key,
-    number, order of the claim), and the claims whose devices became free.
+    number, order of the claim), and the claims whose devices became free. `is_again`: they had
+    become free before, until the plan put the pod back.
     """
 
     is_come: bool = True
     is_placed: bool = True
     order: int | None = None
     shared: tuple[tuple[str, int, int | None], ...] = ()
-    freed: tuple[str, ...] = ()
+    freed: _Freed | None = None
+    is_again: bool = False
 
 
 class ClaimDevices:
@@ -200,7 +209,9 @@ class ClaimDevices:
         self._work = work
         self._needs = needs
         self._gone: set[str] = set()  # pods that the plan removes from their nodes
-        self._moves: dict[str, _Move] = {}
+        self._moves: dict[str, list[_Move]] = {}  # the latest last
+        # by pod that was put back: what it has again
+        self._returned: dict[str, _Freed] = {}
 
         # by claim: the pods that the plan placed, and their nodes
         self._sharers: dict[str, list[tuple[str, int]]] = {}
@@ -214,43 +225,77 @@ class ClaimDevices:
     def come(self, pod: Pod, node: int) -> None:
         """Reserve devices for a pod that is placed."""
         self._come.add(pod.uid)
+        self._give_back(pod)
         self._take(pod, node, _Move())
+
+    def take_back(self, pod: Pod) -> None:
+        """Undo `come`: release what was reserved for the pod."""
+        self._remove(pod)
+        returned = self._returned.pop(pod.uid, None)
+        if returned is not None:
+            self._devices.free(*returned)
 
     def go(self, pod: Pod, node: int) -> None:
         """Release the devices of a pod that is removed from its node."""
+        is_come = pod.uid in self._come
+        returned = self._returned.pop(pod.uid, None)
+        move = self._remove(pod)
+        freed = returned
+        # A pod that the plan takes back leaves its claim as it was, with devices or without.
+        if not is_come:
+            claims = self._freed(pod)
+            freed = _Freed(node, claims) if claims else None
+
+        moves = self._moves.setdefault(pod.uid, [])
+        moves.append(move._replace(freed=freed, is_again=returned is not None))
+
+        if freed is not None:
+            self._devices.free(*freed)
+
+    def come_back(self, pod: Pod, node: int) -> None:
+        """Undo `go`: give the pod the devices that it had."""
+        move = self._moves[pod.uid].pop()
+        if move.is_come:
+            self._come.add(pod.uid)
+        else:
+            self._gone.discard(pod.uid)
+
+        if move.is_placed:
+            self._take(pod, node, move)
+
+        if move.freed is not None:
+            self._devices.hold(*move.freed)
+            if move.is_again:
+                self._returned[pod.uid] = move.freed
+
+    def _give_back(self, pod: Pod) -> None:
+        """A pod that had left, and is placed again, has the devices that its claims have in the
+        API; what was only decided for the others is chosen anew.
+        """
+        moves = self._moves.get(pod.uid)
+        freed = moves[-1].freed if moves else None
+        if freed is None:
+            return
+
+        allocated = []
+        for key in freed.claims:
+            if self._storage.devices[key].allocated:
+                allocated.append(key)
+
+        if allocated:
+            returned = self._returned[pod.uid] = _Freed(freed.node, tuple(allocated))
+            self._devices.hold(*returned)
+
+    def _remove(self, pod: Pod) -> _Move:
+        """Remove a pod from what it takes; what undoes that, without what becomes free."""
         is_come = pod.uid in self._come
         is_placed = pod.uid in self._placed
         self._come.discard(pod.uid)
         self._placed.discard(pod.uid)
         own = self._devices.go(pod.uid)
         shared = tuple(self._leave(pod))
-
-        # A pod that the plan takes back leaves its claim as it was, with devices or without.
-        freed = () if is_come else self._freed(pod)
-        self._moves[pod.uid] = _Move(
-            is_come,
-            is_placed,
-            None if own is None else own.order,
-            shared,
-            freed,
-        )
-
-        if freed:
-            self._devices.free(node, freed)
-
-    def come_back(self, pod: Pod, node: int) -> None:
-        """Undo `go`: give the pod the devices that it had."""
-        move = self._moves.pop(pod.uid)
-        if move.is_come:
-            self._come.add(pod.uid)
-
-        if move.is_placed:
-            self._take(pod, node, move)
-
-        if move.freed:
-            self._devices.hold(node, move.freed)
-
-        self._gone.discard(pod.uid)
+        order = None if own is None else own.order
+        return _Move(is_come, is_placed, order, shared)
 
     def _take(
         self,
@@ -338,6 +383,7 @@ class ClaimDevices:
     def _freed(self, pod: Pod) -> tuple[str, ...]:
         """The claims whose devices are free once this pod has left its node, too."""
         self._gone.add(pod.uid)
+        gone = self._gone.difference(self._returned) if self._returned else self._gone
         freed = []
 
         for use in pod.claims:
@@ -346,7 +392,7 @@ class ClaimDevices:
                 claim = self._storage.devices.get(use.key(pod.namespace))
 
             # Devices become free only when the last consumer has left.
-            if claim is not None and self._gone.issuperset(self._consumers(claim)):
+            if claim is not None and gone.issuperset(self._consumers(claim)):
                 freed.append(claim.key)
 
         return tuple(freed)

@@ -124,7 +124,7 @@ class StorageUse:
         self.reachable = ReachableNodes(table)
         self._limits: dict[str, Ints | None] = {}
         self._selected: dict[str, tuple[Selection, ...]] = {}
-        self._left: dict[str, tuple[Selection, ...]] = {}
+        self._left: dict[str, list[tuple[Selection, ...]]] = {}  # the latest last
         self._matchings: dict[ClaimNeeds, tuple[int, Matching]] = {}
         self._version = 0
         self._consumers: dict[str, set[str]] | None = None
@@ -155,13 +155,21 @@ class StorageUse:
         if self.claim_devices is not None:
             self.claim_devices.come(pod, node)
 
+    def take_back(self, pod: Pod, node: int) -> None:
+        """Undo `come`: remove the pod, and forget what was picked for it."""
+        self._move(pod, node, self._selected[pod.uid], -1)
+        self._consume(pod, is_there=False)
+
+        if self.claim_devices is not None:
+            self.claim_devices.take_back(pod)
+
     def go(self, pod: Pod, node: int) -> None:
         """Remove a pod with claims from its node."""
         # What was picked is remembered, since picking again after an undo might choose another
         # volume.
         before_plan = self.storage.selections.get(pod.uid, ())
         selected = self._selected.get(pod.uid, before_plan)
-        self._left[pod.uid] = selected
+        self._left.setdefault(pod.uid, []).append(selected)
 
         self._move(pod, node, selected, -1)
         self._consume(pod, is_there=False)
@@ -171,7 +179,7 @@ class StorageUse:
 
     def come_back(self, pod: Pod, node: int) -> None:
         """Undo `go`: put the pod back on its node, with the volumes that were picked for it."""
-        selected = self._left.pop(pod.uid)
+        selected = self._left[pod.uid].pop()
         self._move(pod, node, selected, +1)
         self._consume(pod, is_there=True)
 
@@ -435,12 +443,16 @@ class StorageUse:
         return is_shared or any(map(self._own, needs.unbound))
 
     def pinned(self, pod: Pod) -> bool:
-        """Whether existing volumes, or volumes being provisioned, determine where a pod can run."""
+        """Whether existing volumes, volumes being provisioned or devices of its claims determine
+        where a pod can run.
+        """
         if not pod.claims:
             return False
 
         needs = self.needs(pod)
         if needs.bound:
+            return True
+        if any(claim.required is not None for claim in needs.devices):
             return True
 
         return any(claim.selected_node is not None for claim in needs.unbound)
