@@ -492,7 +492,7 @@ def what_a_start_lacks_comes_after_the_surplus_of_its_siblings(place_needed: Any
 
 @bug("B3", "state.broken_groups:is_pinned", "properties/test_half_starts.py")
 def a_start_that_may_go_anywhere_takes_the_domain_of_another(_: Any) -> Any:
-    return lambda gangs, tree, rest: False
+    return lambda gangs, tree, rest, fixes_node: False
 
 
 @bug("Q2", "state.broken_groups:_may_be_rest", "unit/state/test_roster.py")
