@@ -377,9 +377,7 @@ class TreeDecision:
                 refusal, never=refusal.never and self.children.none_ever(ready, lack)
             )
             first = structs.replace(first, told=refusal, needs=self._any_room(ready), gangs=())
-        elif self.placing.requires(*ready[:lack]) and len(gangs_of(*ready[:lack])) > 1:
-            # Parts before the refused one may leave their nodes to it, once there is room for them
-            # elsewhere.
+        elif self._may_use_other_room(ready[:lack]):
             first = structs.replace(first, needs=self._any_room(ready))
 
         self.made.append(first)
@@ -389,6 +387,21 @@ class TreeDecision:
 
         self.told.update(first.gangs)
         return first.told
+
+    def _may_use_other_room(self, parts: Sequence[Part]) -> bool:
+        """Whether room for a member that the refusal of these parts does not name may help."""
+        # Parts before the refused one may leave their nodes to it, once there is room for them
+        # elsewhere.
+        if self.placing.requires(*parts) and len(gangs_of(*parts)) > 1:
+            return True
+
+        # Of the choices inside, sums may have left one, which names its first child.
+        children = self.children
+        for composite in composites_of(*parts):
+            if children.lack(composite) < len(children.candidates(composite)):
+                return True
+
+        return False
 
     def _running(self, composite: Composite) -> list[Gang]:
         """The gangs that run in a composite that lost some of its parts; none if it has not started
