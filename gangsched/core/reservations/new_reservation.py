@@ -96,14 +96,15 @@ def make_reservations(
     standing: Mapping[str, Reservation] | None = None,
     anew: Container[str] | None = None,
     fitting: Container[str] = frozenset(),
+    placed: Container[str] = frozenset(),
 ) -> tuple[list[Reservation], dict[str, NotReserved]]:
     """Reserve room for these heads in order, each after the heads before it. Also return the
     reasons of heads without a reservation.
 
     `ledger` has the current room, `empty` the room of empty nodes. `standing` are the existing
     reservations by group id. Only reservations of the groups in `anew` are recomputed; None means
-    all. Those that are `fitting` have been found able to start on these very nodes. Raises
-    StartUnknownError.
+    all. Those that are `fitting` have been found able to start on these very nodes. Pods with the
+    uids `placed` have room on the ledger since, wherever it was reserved. Raises StartUnknownError.
     """
     made = _Standing()
     others = dict[str, NotReserved]()
@@ -152,10 +153,11 @@ def make_reservations(
 
             # Later heads see its room in use from its start to its own expected end, and free after
             # that.
-            if found.placements:
-                _reserve(found.placements, ledger)
+            awaited = [place for place in found.placements if place.pod.uid not in placed]
+            if awaited:
+                _reserve(awaited, ledger)
                 timeline = timeline.with_reserved(
-                    found.placements,
+                    awaited,
                     found.at_s,
                     found.at_s + head.run_time_s,
                 )

@@ -9,7 +9,7 @@ The ledger is unchanged, except for its `promises` until `result`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from math import inf
 from typing import Any, Final, TypeVar
 
@@ -92,6 +92,8 @@ class Standing:
         # reservation.
         self._most = most + WORK / 2
         self._placed: list[tuple[tuple[Placement, ...], float]] = []
+        # Heads of which this plan has placed or released members.
+        self._moved: set[str] = set()
 
         # The order matters below: heads are read before their reservations, and these before what
         # they restrict.
@@ -216,6 +218,7 @@ class Standing:
 
         if placed or verdict.releases:  # what it needs now is for the next plan to see
             self._stale.add(group.id)
+            self._moved.add(group.id)
             return verdict
 
         told = self._bounded(
@@ -295,8 +298,8 @@ class Standing:
 
     def finish(self) -> None:
         """Recompute the remaining stale reservations, up to the plan's limit."""
-        while self._left and self._lacking(self._heads):
-            if not self._bounded(lambda: self._make_next(self._chosen())):
+        while self._left and self._lacking(self._heads.keys() - self._moved):
+            if not self._bounded(lambda: self._make_next(self._chosen(), but=self._moved)):
                 return
 
     def _bounded(self, act: Callable[[], T]) -> T | None:
@@ -425,6 +428,7 @@ class Standing:
                     standing=known,
                     anew={head.group.id},
                     fitting=self._fitting,
+                    placed=self._placed_uids(),
                 )
         except StartUnknownError:
             # The next plan asks that with all of its work, as of any group that is no head yet.
@@ -449,6 +453,10 @@ class Standing:
         self._give_way()
 
         return True
+
+    def _placed_uids(self) -> Set[str]:
+        """Those of the pods that this plan has placed."""
+        return {placement.pod.uid for placed, _ in self._placed for placement in placed}
 
     def _give_way(self) -> None:
         """Those that are too many now, all in all or of a namespace, end; the last first."""

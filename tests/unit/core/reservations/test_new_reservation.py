@@ -11,7 +11,7 @@ from gangsched.core.reservations.heads import Head, empty_ledger, needed, waitin
 from gangsched.core.reservations.new_reservation import Reservation, make_reservations
 from gangsched.core.reservations.timeline import Timeline
 from gangsched.core.reserve import Ledger
-from gangsched.model.gang import Group
+from gangsched.model.gang import Group, Placement
 from gangsched.model.gpu_policy import PlacementConstraints
 from gangsched.model.objects import Node
 from gangsched.model.reservation import NotEntitled, NotReserved, Occupant, ReservationLimits
@@ -310,3 +310,35 @@ def test_who_no_longer_fits_the_cluster_is_told_so() -> None:
     """
     found = why_not([waiting("g", 5)], [on(name) for name in "abcd"])
     assert found == {"ns/g": NotReserved(why=NotEntitled.IMPOSSIBLE, needs=5, offers=4)}
+
+
+def test_room_that_was_reserved_for_a_member_that_is_placed_now_is_open_to_the_next_head() -> None:
+    """H12: this plan has placed it elsewhere, and the reservation is made anew by the next one."""
+    occupants = [on("a", ends=NOW_S + 10), on("b", ends=NOW_S + 10)]
+    first, second = waiting("first", 2), waiting("second", 1, since_s=1)
+    placed, other = first.gangs[0].pending
+    now = snapshot(
+        FOUR[:3],
+        [*((each.pod, each.node) for each in occupants), (placed, "c")],
+    )
+    ledger = Ledger(now)
+    heads = [
+        Head(each, each, needed(each), waiting_since_s(needed(each)), math.inf)
+        for each in (first, second)
+    ]
+    places = (Placement(placed, "a"), Placement(other, "b"))
+    stands = Reservation(heads[0], NOW_S + 10, np.array([0, 1]), places)
+
+    found, why = make_reservations(
+        heads,
+        ledger,
+        empty_ledger(now),
+        Timeline.of(occupants, ledger),
+        ReservationLimits(share=1),
+        wall_s=NOW_S,
+        standing={"ns/first": stands},
+        anew={"ns/second"},
+        placed={placed.uid},
+    )
+    assert why == {}
+    assert [names(each, FOUR[:3]) for each in found] == ["ab", "a"]

@@ -5,16 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from gangsched.api import keys
 from gangsched.core.reservations import heads, new_reservation
 from gangsched.core.reservations.heads import Head
 from gangsched.core.reserve import Ledger
-from gangsched.model.objects import Shape
-from gangsched.model.reservation import NotEntitled, NotReserved
+from gangsched.model.objects import ClaimUse, Shape
+from gangsched.model.protocol import Applied
+from gangsched.model.reservation import NotEntitled, NotReserved, ReservationLimits
+from gangsched.model.storage import Claim, StorageClass
 from gangsched.state.group_record import QueueCause
-from tests.builders import members, node, pod_group, shape
+from gangsched.state.rule_set import Rules
+from tests.builders import members, node, pod, pod_group, running, shape
 from tests.unit.state.reserving.test_reservations import full, gang_of, plain, standing, world
+from tests.world import World
 
 
 def test_a_place_that_becomes_free_goes_to_the_next_group() -> None:
@@ -233,3 +238,39 @@ def test_a_tree_whose_nodes_go_is_for_other_children_then() -> None:
     there.add_nodes(node("d0", labels={"pool": "d"}))
     there.advance(60)
     assert reserved() == "ad"
+
+
+def test_a_member_that_is_placed_takes_no_room_where_it_was_reserved() -> None:
+    """H12: one of two that have claims is held on a new node, and in the same plan another gang is
+    refused behind them; what is reserved for the other one is made by the next plan.
+    """
+    limits = ReservationLimits(share=1.0, fence_after_s=1e9)
+    there = World(node("a", 8), node("b", 8), rules=Rules(unattended=True, reservations=limits))
+    there.say(Applied(StorageClass(name="late", provisioner="csi.test", waits=True)))
+    runs = {seconds: ((keys.EXPECTED_RUNTIME, f"{seconds}s"),) for seconds in (50, 100)}
+    for name in ("a", "b"):
+        ends = pod(f"ends-{name}", gpus=8, run_time_metadata=runs[100], start_s=there.wall_s())
+        there.create(running(ends, name))
+
+    for each in members("head", 2, gpus=8, mode="NonStrict", run_time_metadata=runs[50]):
+        claim = Claim(namespace="ns", name=each.name, uid=each.name, storage_class="late")
+        there.say(Applied(claim))
+        there.create(structs.replace(each, claims=(ClaimUse(each.name),)))
+
+    there.settle()
+    (reserved,) = there.state.reservations.standing
+    assert [placement.pod.name for placement in reserved.placements] == ["head-0", "head-1"]
+
+    there.advance(5)  # what is stale is made at most once a second
+    there.create(members("other", 3, gpus=8, run_time_metadata=runs[50]))
+    there.add_nodes(node("c", 8))
+    there.plans.clear()
+    there.settle()
+    assert there.held() == {"head-0": "c"}
+    held, *_ = there.plans
+    assert held.reservations is not None
+    assert held.reservations.stale == {"ns/head"}
+
+    there.advance(1)
+    (reserved,) = there.state.reservations.standing
+    assert [placement.pod.name for placement in reserved.placements] == ["head-1"]
