@@ -18,6 +18,9 @@ ANSWERS = "../packages/kubernetes-cel/tests/test_selectors.py"
 ROOM = "unit/core/devices/test_device_room.py"
 SEARCH = "unit/core/devices/test_search.py"
 CEL = "kubernetes_cel"
+CLAIM_DEVICES = "core.filter.volumes.claim_devices"
+STORAGE_USE = "core.filter.volumes.storage_use"
+FILTER = "unit/core/filter/volumes"
 
 
 @bug("B7", "core.pre_filter:_claims_full", "properties/test_half_starts.py")
@@ -28,6 +31,21 @@ def consumers_of_a_claim_are_counted_one_by_one(_: Any) -> Any:
 @bug("B7", "core.rounds:places_left", "properties/test_half_starts.py")
 def members_of_one_shape_need_no_place_in_their_claim(_: Any) -> Any:
     return lambda pod, occupancy: 10**6
+
+
+@bug("V6", "core.post_filter:awaits_devices", "unit/state/test_device_binding.py")
+def devices_of_who_gives_way_are_free_before_that_is_written(_: Any) -> Any:
+    return lambda permitted, yielding, ledger: False
+
+
+@bug("V6", f"{CLAIM_DEVICES}:ClaimDevices._give_back", f"{FILTER}/test_claim_devices.py")
+def who_is_put_back_has_no_devices(_: Any) -> Any:
+    return lambda self, pod: None
+
+
+@bug("B3", f"{STORAGE_USE}:StorageUse.pinned", "unit/state/test_device_binding.py")
+def devices_on_one_node_leave_a_pod_all_nodes(_: Any) -> Any:
+    return lambda self, pod: False
 
 
 @bug("A4", f"{CEL}.programs:_chained", PROGRAMS)

@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import structs
 
 from gangsched.model.objects import TERMINAL
+from gangsched.model.parts import broken_part
 from gangsched.model.text import cut
 from gangsched.state.cluster import Cluster
 from gangsched.state.group_record import TABLE, QueueState
@@ -126,6 +127,28 @@ def members_that_the_server_says_are_gone_are_retried(table: Any) -> Any:
 @bug("B3", "state.members:TABLE", f"{STATE}/test_member_store.py")
 def the_room_of_a_refused_member_is_given_away(table: Any) -> Any:
     return with_row(table, State.BINDING, ANSWERED_FAILED=State.RETRY)
+
+
+@bug("B3", "state.members:TABLE", f"{STATE}/test_kept_rooms.py")
+def the_room_of_who_could_not_write_its_claims_is_given_away(table: Any) -> Any:
+    return with_row(table, State.WAITING_FOR_CLAIMS, ANSWERED_FAILED=State.RETRY)
+
+
+@bug("B3", "state.member_store:KEEPS_TIME", f"{STATE}/test_kept_rooms.py")
+def each_try_keeps_the_room_for_half_a_minute_more(keeps: Any) -> Any:
+    return keeps - {State.RETRY}
+
+
+@bug("B3", "state.kept_rooms:waits", f"{STATE}/test_kept_rooms.py")
+def claims_that_were_not_written_are_tried_again_as_they_were(_: Any) -> Any:
+    return lambda selections: False
+
+
+@bug("B3", "state.kept_rooms:KeptRooms._broken_part", f"{STATE}/test_kept_rooms.py")
+def who_waits_for_a_volume_stands_in_for_who_was_refused(_: Any) -> Any:
+    return lambda self, group_id: broken_part(
+        self._registry.parts(group_id), self._registry.started(group_id)
+    )
 
 
 @bug("B3", "state.kept_rooms:KeptRooms.release", f"{STATE}/test_member_store.py")
@@ -493,6 +516,11 @@ def what_a_start_lacks_comes_after_the_surplus_of_its_siblings(place_needed: Any
 @bug("B3", "state.broken_groups:is_pinned", "properties/test_half_starts.py")
 def a_start_that_may_go_anywhere_takes_the_domain_of_another(_: Any) -> Any:
     return lambda gangs, tree, rest, fixes_node: False
+
+
+@bug("Q2", "state.storage_cache:StorageCache.fixes_node", f"{STATE}/test_storage_cache.py")
+def what_was_asked_for_on_a_node_leaves_all_nodes(_: Any) -> Any:
+    return lambda self, pod: False
 
 
 @bug("Q2", "state.broken_groups:_may_be_rest", "unit/state/test_roster.py")
