@@ -55,6 +55,10 @@ ATTEMPT_UNITS = 1_000
 """Units for finding out whether a group preempts, and least units of an attempt, besides those of
 choosing victims (`selection`).
 """
+AFTER_ONE_IN_VAIN = 1_000
+"""Further units of an attempt after one of the same plan that found nobody: those look longest, for
+half as long again as they charge. The first may use all of a plan's work.
+"""
 NOMINATION_UNITS = 200
 """Units for each group for which an attempt makes room together with others."""
 
@@ -97,6 +101,8 @@ class PlanPreemptions:
     #: the reason. The second is cleared once a decision may have left more room.
     _wanted: dict[Hashable, tuple[str, ...]] = field(default_factory=dict)
     _in_vain: dict[Hashable, tuple[int, NotHelpful]] = field(default_factory=dict)
+    #: Whether the last attempt found nobody.
+    _was_in_vain: bool = False
 
     @classmethod
     def of(
@@ -379,13 +385,23 @@ class PlanPreemptions:
                 is_too_little = why.why is Obstacle.TOO_LITTLE
                 return structs.replace(why, needed=needed) if is_too_little else why
 
-        self.ledger.work.charge(ATTEMPT_UNITS + len(self.columns.running) // PODS_A_UNIT)
+        self._charge_attempt()
         known = self.preempting.known.get(preemptor.group.id)
         result = self._new_attempt(preemptor, holders, known).make_room()
+        self._was_in_vain = not isinstance(result, Found)
         if isinstance(result, NotHelpful) and kind is not None and result.why is not Obstacle.LATER:
             self._in_vain[kind] = (needed, result)
 
         return result
+
+    def _charge_attempt(self, more: int = 0) -> None:
+        """Charge an attempt, and `more` for what is peculiar to it. Raises OutOfWork."""
+        running = len(self.columns.running)
+        units = ATTEMPT_UNITS + running // PODS_A_UNIT + more
+        if self._was_in_vain:
+            units += AFTER_ONE_IN_VAIN
+
+        self.ledger.work.charge(units)
 
     def _new_attempt(
         self,
@@ -423,11 +439,9 @@ class PlanPreemptions:
         if sums is None or not sums.exact:
             return None
 
-        running = len(self.columns.running)
-        units = ATTEMPT_UNITS + running // PODS_A_UNIT + NOMINATION_UNITS * len(preemptors)
-        self.ledger.work.charge(units)
-
+        self._charge_attempt(NOMINATION_UNITS * len(preemptors))
         result = self._new_attempt(joint).make_room()
+        self._was_in_vain = not isinstance(result, Found)
         parts = shares(result, preemptors) if isinstance(result, Found) else None
         if parts is None or not isinstance(result, Found):
             # There may be room for fewer; to try one less each time would take an attempt for each.

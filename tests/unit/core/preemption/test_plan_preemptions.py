@@ -291,6 +291,18 @@ def test_a_plan_makes_no_more_attempts_than_it_has_time_for() -> None:
     assert 8 <= len(made) < 30
 
 
+def test_fewer_attempts_in_vain_than_those_that_find_room() -> None:
+    """Each looks for longer than it charges; the rest of them are the next plan's."""
+    cluster = RunningCluster([node(f"n{n}") for n in range(30)])
+    for n in range(30):
+        cluster.run(f"low-{n}", f"n{n}", gpus=8, priority=1)
+
+    cluster.budget("ns/all", 0, [each.pod for each in cluster.pods])
+    made = cluster.verdicts(*(high(f"ns/h{n}", 30 - n, gpus=8) for n in range(28)))
+    assert all(isinstance(each.preemption, NotHelpful) for each in made.values())
+    assert 2 <= len(made) <= 5  # without: 7
+
+
 def held_by_low(cluster: RunningCluster, nodes: str) -> Group:
     """A NonStrict group of priority 1 that holds whole nodes and waits for one more."""
     members = [pod(f"low-{i}", gpus=8, priority=1) for i in range(len(nodes.split()) + 1)]
