@@ -101,7 +101,7 @@ class PlanPreemptions:
     #: the reason. The second is cleared once a decision may have left more room.
     _wanted: dict[Hashable, tuple[str, ...]] = field(default_factory=dict)
     _in_vain: dict[Hashable, tuple[int, NotHelpful]] = field(default_factory=dict)
-    #: Whether the last attempt found nobody.
+    #: Whether the last attempt for one group found nobody.
     _was_in_vain: bool = False
 
     @classmethod
@@ -441,7 +441,6 @@ class PlanPreemptions:
 
         self._charge_attempt(NOMINATION_UNITS * len(preemptors))
         result = self._new_attempt(joint).make_room()
-        self._was_in_vain = not isinstance(result, Found)
         parts = shares(result, preemptors) if isinstance(result, Found) else None
         if parts is None or not isinstance(result, Found):
             # There may be room for fewer; to try one less each time would take an attempt for each.
