@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import compress, groupby
 from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,6 +36,17 @@ NOTHING: Mapping[str, Nomination] = {}
 UNITS_A_CHECK = 250
 UNITS_A_PLACE = 12
 """Units of work of checking a nomination, and of sharing out one of its places."""
+
+
+class _Leaving(NamedTuple):
+    """A pod that leaves its node, for a group or anyway (""), and what of its room stands in for no
+    place yet. `is_going`: nobody can call it back.
+    """
+
+    uid: str
+    group: str
+    is_going: bool
+    left: dict[str, int]
 
 
 class Promised:
@@ -257,7 +269,7 @@ class Promised:
         soon as part of it comes free.
         """
         for node in nodes & self._resting.keys():
-            in_use = self._in_use_by_leaving(node)
+            leaving = [*self._leaving_in_use(node)]
             # The oldest first, so that the place for which a victim stands in stays the same while
             # others begin.
             resting = self._resting[node].values()
@@ -265,15 +277,21 @@ class Promised:
 
             # A plan promises room to a higher priority as if lower ones had been promised none.
             for _, of_priority in groupby(records, key=attrgetter("priority")):
-                self._share_among(of_priority, node, in_use)
+                self._share_among(of_priority, node, leaving)
 
     def _share_among(
         self,
         records: Iterable[NominationRecord],
         node: str,
-        in_use: Mapping[str, dict[str, int]],
+        leaving: Sequence[_Leaving],
     ) -> None:
-        """Share `in_use`, which is less by it, among the places on a node of one priority."""
+        """Share what leaves, of which less is left by it, among the places on a node of one
+        priority.
+        """
+        victims: defaultdict[str, list[_Leaving]] = defaultdict(list)
+        for pod in leaving:
+            victims[pod.group].append(pod)
+
         places = []
         for record in records:
             for nominee in record.nominees_on.get(node, ()):
@@ -283,42 +301,40 @@ class Promised:
 
                 # Where no victim leaves, nothing is in use of any place.
                 part: dict[str, int] = {}
-                leaving = in_use.get(record.group)
-                if leaving:
-                    part = _take(leaving, nominee.pod.shape.requests)
-
+                _take_from(victims[record.group], part, nominee.pod.shape.requests)
                 places.append((key, record, nominee, part))
 
         self.work += UNITS_A_PLACE * len(places)
 
-        rest = [amounts for amounts in in_use.values() if any(amounts.values())]
+        rest = [pod for pod in leaving if any(pod.left.values())]
         for key, record, nominee, part in places:
-            if record.awaited:
-                for amounts in rest:
-                    _take_more(part, amounts, nominee.pod.shape.requests)
+            if rest and record.awaited:
+                # Another nomination may end, and with it the orders for those of its victims whom
+                # nobody else waits for.
+                sure = [pod for pod in rest if pod.is_going or pod.uid in record.awaited]
+                _take_from(sure, part, nominee.pod.shape.requests)
 
             promise = record.promise(nominee, from_dict(part))
             self._show(key, promise)
 
-    def _in_use_by_leaving(self, node: str) -> dict[str, dict[str, int]]:
-        """What pods that leave the node use of it, by the group that they leave for; "" stands for
-        those that leave anyway.
-        """
-        in_use: dict[str, dict[str, int]] = {}
+    def _leaving_in_use(self, node: str) -> Iterator[_Leaving]:
+        """The pods that leave the node, and what they use of it."""
         for uid in self._cluster.residents(node):
             member = self._members.get(uid)
             owner = self._victims.get(uid)
             if member is None or self.is_stuck(member.pod):
                 continue
-            if owner is None and member.state is not State.TERMINATING:
+
+            is_going = member.state is State.TERMINATING
+            if owner is None and not is_going:
                 continue
 
             group = owner.group if owner is not None else ""
-            amounts = in_use.setdefault(group, {})
+            amounts: dict[str, int] = {}
             for name, amount in member.pod.shape.requests:
                 amounts[name] = amounts.get(name, 0) + amount
 
-        return in_use
+            yield _Leaving(uid, group, is_going, amounts)
 
     def _show(
         self,
@@ -617,15 +633,28 @@ def _take(
     return part
 
 
-def _take_more(
+def _take_from(
+    leaving: list[_Leaving],
     part: dict[str, int],
-    available: dict[str, int],
-    asked: Iterable[tuple[str, int]],
+    asked: Sequence[tuple[str, int]],
 ) -> None:
-    """Add to `part` of what is asked as much as it lacks and is available."""
-    lacks = [(name, amount - part.get(name, 0)) for name, amount in asked]
-    for name, amount in _take(available, lacks).items():
-        part[name] = part.get(name, 0) + amount
+    """Add to `part` of what is asked as much as it lacks and these pods leave; those of which
+    nothing is left are dropped.
+    """
+    for pod in [*leaving]:
+        lacks = []
+        for name, amount in asked:
+            if amount > part.get(name, 0):
+                lacks.append((name, amount - part.get(name, 0)))
+
+        if not lacks:
+            break
+
+        for name, amount in _take(pod.left, lacks).items():
+            part[name] = part.get(name, 0) + amount
+
+        if not any(pod.left.values()):
+            leaving.remove(pod)
 
 
 def _rooms(

@@ -20,7 +20,8 @@ from gangsched.model.reasons import Reason
 from gangsched.sentences import say
 from gangsched.sentences.fields import fields
 from gangsched.state.preemption import back_off
-from tests.builders import members, node, pod, pod_group
+from gangsched.state.rule_set import Rules
+from tests.builders import GPU, members, node, pod, pod_group
 from tests.unit.state.preemption.decided import DecidedWorld
 from tests.world import World
 
@@ -148,6 +149,27 @@ def test_promised_room_is_kept_at_the_priority_that_the_group_has_now() -> None:
     assert {each.pod.priority for each in world.state.snapshot().nominations} == {10}
     world.advance(16)
     assert world.bound() == {"between": "a"}
+
+
+def test_a_victim_of_another_stands_in_for_nobody_before_it_goes() -> None:
+    """V10: a lower priority that makes room for itself starts beside a higher one that was
+    promised what is free, and only once its victim goes.
+    """
+    world = World(node("a", 10), rules=Rules(unattended=True), preempts=True)
+    goes, victim = world.create(pod("goes", gpus=2), pod("victim", gpus=2))
+    world.create(pod("stays", gpus=4, priority=1000))
+    world.settle()
+    world.leaving[goes.uid] = world.now_s + 200
+    world.update(world.pods[goes.uid], deleting=True, deletion_s=world.wall_s() + 200)
+    world.create(pod("high", gpus=4, priority=100))
+    world.settle()
+    world.create(pod("low", gpus=1, priority=5))
+    world.settle()
+    assert world.bound().keys() == {"goes", "stays", "victim", "low"}
+
+    assert world.pods[victim.uid].deleting
+    (promise,) = world.state.snapshot().nominations
+    assert (promise.group, dict(promise.freed)[GPU]) == ("pod:ns/high", 4)
 
 
 def test_the_group_starts_elsewhere_if_that_is_earlier() -> None:
