@@ -9,7 +9,7 @@ needs each shape, so the next shape is found without a scan.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import TypeAlias
 
@@ -81,17 +81,17 @@ class ShapeRows:
             self._first[row] = first
             insort(self._order, (first, row))
 
-    def reorder(self, firsts: Mapping[NeededRoom, Entry]) -> None:
+    def reorder(self, firsts: Sequence[tuple[NeededRoom, Entry]]) -> None:
         """Order the rooms, which are all that are known, by other first groups."""
         self._first = {}
-        for room, first in firsts.items():
-            self._first[self._rows[room]] = first
-
         order = []
-        for row, first in self._first.items():
+        for room, first in firsts:
+            row = self._rows[room]
+            self._first[row] = first
             order.append((first, row))
 
-        self._order = sorted(order)
+        order.sort()
+        self._order = order
 
     def remove(self, room: NeededRoom) -> None:
         """Remove the room, if known."""

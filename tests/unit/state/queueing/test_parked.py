@@ -127,6 +127,15 @@ def test_another_order_of_thousands_of_shapes_is_made_at_once(
     assert woken == {f"g{number:04}" for number in range(36, 40)}
 
 
+def test_another_order_is_also_that_of_groups_that_need_the_same() -> None:
+    """H9: of ten that need the same room, the last ones are the first then, and leave in order."""
+    index = parked(10, 4)
+    index.rerank(lambda group: (-int(group[1:]),), ())
+    index.remove(GROUPS["g00008"])
+    woken = index.helped(VisibleRoom.alike(snapshot([node("a", 8)])), {"a"}, pods_changed=False)
+    assert woken == {"g00009", "g00007"}
+
+
 def test_parking_a_group_costs_the_same_however_many_shapes_it_has(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
