@@ -6,20 +6,27 @@ version of the node's pods, so repeating a question reads only nodes whose pods 
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 from gangsched.core.filter.pod_columns import PodColumns
 from gangsched.core.filter.term_columns import Kind
 from gangsched.core.work import Work
+from gangsched.model.inter_pod import Selector, selects
 from gangsched.model.pods_by_node import Addressee, Ints, PodsByNode, Question, TermsAbout
 
 QUESTIONS_IN_AN_AGE = 1_000
 """Questions answered in one age; beyond it a new age begins (80 KB each on 5,000 nodes)."""
+NAMESPACES_A_UNIT = 4
+"""Namespaces of which the labels are compared with a requirement."""
 MOST_ONE_BY_ONE = 4_000
 """Comparisons with pods one by one, each about a microsecond; more pods are read as columns."""
+
+Namespaces: TypeAlias = Mapping[str, Mapping[str, str]]
+"""The labels of namespaces, by name."""
 
 
 @dataclass(slots=True)
@@ -41,6 +48,10 @@ class CountCache:
         self._columns = PodColumns()
         self._columns_before = 0
         self._is_asked = False
+
+        self._namespaces: Namespaces = {}
+        self._selected: dict[Selector, frozenset[str]] = {}
+        self._selectors_read = 0
 
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
@@ -77,6 +88,32 @@ class CountCache:
         # snapshot.
         return known.counts.copy()
 
+    def namespaces(
+        self,
+        selector: Selector,
+        namespaces: Namespaces,
+        work: Work,
+    ) -> frozenset[str]:
+        """The namespaces whose labels meet a selector. Raises OutOfWork."""
+        if namespaces is not self._namespaces:
+            self._namespaces = namespaces
+            self._selected = {}
+
+        known = self._selected.get(selector)
+        if known is None:
+            requirements = 1 + len(selector or ())
+            work.charge(1 + len(namespaces) * requirements // NAMESPACES_A_UNIT)
+            meant = [name for name, labels in namespaces.items() if selects(selector, labels)]
+            known = frozenset(meant)
+
+            self._selectors_read += 1
+            if len(self._selected) >= QUESTIONS_IN_AN_AGE:
+                self._selected = {}
+
+            self._selected[selector] = known
+
+        return known
+
     def kinds(
         self,
         addressee: Addressee,
@@ -92,8 +129,8 @@ class CountCache:
 
     @property
     def read(self) -> int:
-        """Columns of pods that were read so far: progress of whoever was out of work meanwhile."""
-        return self._columns_before + self._columns.read
+        """Steps of reading that were done so far: progress of whoever was out of work meanwhile."""
+        return self._columns_before + self._columns.read + self._selectors_read
 
     def new_age(self) -> None:
         """Begin a new age; drop counts that were not used since the last age began."""
@@ -104,7 +141,7 @@ class CountCache:
 
         # Pods that are gone stay in columns until they are asked.
         if not self._is_asked:
-            self._columns_before = self.read
+            self._columns_before += self._columns.read
             self._columns = PodColumns()
 
         self._is_asked = False

@@ -485,12 +485,12 @@ class PodCounts:
         if term.namespace_selector == ():
             return None
 
-        chosen = set(term.namespaces)
-        for name, labels in self._pods_by_node.namespaces.items():
-            if selects(term.namespace_selector, labels):
-                chosen.add(name)
+        if term.namespace_selector is None:
+            return frozenset(term.namespaces)
 
-        return frozenset(chosen)
+        known = self._pods_by_node.namespaces
+        selected = self._cache.namespaces(term.namespace_selector, known, self._work)
+        return selected.union(term.namespaces)
 
     def _start(
         self,

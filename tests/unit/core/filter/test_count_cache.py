@@ -8,7 +8,8 @@ import weakref
 import numpy as np
 
 from gangsched.core.filter.count_cache import QUESTIONS_IN_AN_AGE, CountCache
-from gangsched.core.work import Work
+from gangsched.core.work import OutOfWork, Work
+from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import Shape
 from gangsched.model.pods_by_node import OwnedBy, PodsByNode
 from tests.builders import pod
@@ -83,3 +84,23 @@ def test_counts_of_one_cluster_are_none_of_a_smaller_or_larger_one() -> None:
     cache = CountCache()
     for numbers in ((1, 2), (4,), (5, 6, 7), ()):
         assert cache.counts(owned(A.shape), pods(*numbers)).tolist() == [*numbers]
+
+
+def test_namespaces_are_selected_once_and_charged() -> None:
+    """Who has many selectors goes on in the next plan, while no namespace changes."""
+    namespaces = {f"ns-{number}": {"team": f"t{number % 3}"} for number in range(2_000)}
+    cache = CountCache()
+    selectors = [(Requirement("team", "In", (f"t{number}",)),) for number in range(8)]
+    plans = 0
+    while plans < 9:
+        plans += 1
+        read, work = cache.read, Work(2_500)
+        try:
+            chosen = [cache.namespaces(selector, namespaces, work) for selector in selectors]
+            break
+        except OutOfWork:
+            assert cache.read > read
+
+    assert 2 < plans < 9
+    assert [len(names) for names in chosen] == [667, 667, 666, 0, 0, 0, 0, 0]
+    assert cache.namespaces(selectors[0], {"other": {"team": "t0"}}, Work()) == {"other"}
