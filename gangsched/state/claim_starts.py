@@ -66,14 +66,19 @@ class Starts:
         decision = Decision()
         starts: defaultdict[str, list[Member]] = defaultdict(list)
 
+        has_begun: dict[str, bool] = {}
         for member in waiting:
             record = self._registry.gangs.get(member.gang)
             if member.wait is None:
                 continue
 
+            if record is not None and record.id not in has_begun:
+                has_begun[record.id] = bool(record.of(State.BINDING, State.BOUND))
+
             # Plain pods, replacements and those whose start has left without them wait for their
-            # own claims only (B7).
-            if record is not None and record.minimum_binds and not member.wait.is_alone:
+            # own claims only (B7). If all of that start was refused, they are part of the next.
+            is_alone = member.wait.is_alone and has_begun.get(member.gang, True)
+            if record is not None and record.minimum_binds and not is_alone:
                 starts[self.group_of(member)].append(member)
             elif member.pod.uid in failed:
                 decision.ended.append({member.pod.uid: failed[member.pod.uid]})

@@ -37,6 +37,7 @@ from gangsched.state.reporting.reports import Reports
 from gangsched.state.room_to_come import RoomToCome
 
 OF_A_FAILED_BIND = frozenset({State.KEPT, State.RETRY})
+GIVES_DEVICES_UP = frozenset({Reason.UNSCHEDULABLE, Reason.YIELDED})
 WAITING_WITH_ROOM = frozenset({Reason.HOLDING, Reason.UNSCHEDULABLE, Reason.YIELDED})
 
 
@@ -169,8 +170,8 @@ class Committer:
             ]
 
         # Nothing of it goes on, so that devices left from an earlier start keep others off for
-        # nothing.
-        if verdict.reason is Reason.UNSCHEDULABLE and not (verdict.binds or verdict.holds):
+        # nothing; also those that it yields to.
+        if verdict.reason in GIVES_DEVICES_UP and not (verdict.binds or verdict.holds):
             actions += self.claims.give_up(
                 member for record in records for member in record.members.values()
             )

@@ -19,3 +19,23 @@ HISTORIES = of_size(20, 500)
 def test_no_history_has_a_part_of_a_group_at_rest(manner: str) -> None:
     """A failure names its seed, and the command that plays it again."""
     assert [sentence for seed in range(HISTORIES) for sentence in played(seed, manner)] == []
+
+
+@pytest.mark.parametrize(
+    ("manner", "seed"),
+    [
+        ("kills-with-claims", 9_600_107),
+        ("kills-with-claims", 9_600_333),
+        ("kills-with-claims", 9_600_395),
+        ("kills-with-claims", 9_602_035),
+        ("kills-with-claims", 9_610_161),
+        ("kills-with-claims", 9_612_826),
+        ("kills-with-claims", 11_002_462),
+        ("kills-with-claims", 12_001_164),
+        ("claims-with-preemption", 9_700_180),
+        ("all", 12_000_294),
+    ],
+)
+def test_histories_that_once_ended_in_part(manner: str, seed: int) -> None:
+    """tests/REGRESSIONS.md says what each of them found."""
+    assert list(played(seed, manner)) == []

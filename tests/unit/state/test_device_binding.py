@@ -409,7 +409,12 @@ def test_who_has_devices_on_a_node_goes_there_before_others_take_its_room(here: 
 
 
 @pytest.mark.parametrize("preempts", [True, False])
-def test_devices_of_who_gives_way_are_used_once_they_are_written_free(*, preempts: bool) -> None:
+@pytest.mark.parametrize("is_left", [True, False])
+def test_devices_of_who_gives_way_are_used_once_they_are_written_free(
+    *,
+    preempts: bool,
+    is_left: bool,
+) -> None:
     """V6, D1: the claim of the lower priority has them in the API until then, and the API server
     would give them to two claims. Its room is free at once, as before.
     """
@@ -418,7 +423,9 @@ def test_devices_of_who_gives_way_are_used_once_they_are_written_free(*, preempt
     world.fate = lambda _: "later"
     world.say(Replaced(ResourceSlice, (slice_of("n0", "g0"),)))
     world.say(Replaced(DeviceClass, (DeviceClass("gpu"),)), Replaced(DeviceTaintRule, ()))
-    world.say(Replaced(ResourceClaim, (claim("low"), claim("high"))))
+    # Another process may have written them, before it was killed.
+    before = claim("low", 5, "g0") if is_left else claim("low")
+    world.say(Replaced(ResourceClaim, (before, claim("high"))))
     world.say(Applied(LATE), Applied(NOT_MADE))
     uses = (ClaimUse("low", ephemeral=True, device=True), ClaimUse("c"))
     world.create(pod("low", uid="low", claims=uses, gang_metadata=gang_metadata("g", min_member=1)))
@@ -426,7 +433,8 @@ def test_devices_of_who_gives_way_are_used_once_they_are_written_free(*, preempt
     world.unanswered.clear()
     asked = msgspec.structs.replace(NOT_MADE, resource_version="7", selected_node="n0")
     world.say(Applied(claim("low", 5, "g0")), Applied(asked))
-    world.say(ClaimsWritten("low", {"resourceclaims/ns/low": "5", "ns/c": "7"}))
+    versions = {"ns/c": "7"} if is_left else {"resourceclaims/ns/low": "5", "ns/c": "7"}
+    world.say(ClaimsWritten("low", versions))
     world.settle()
     assert world.state.members["low"].state is State.WAITING_FOR_CLAIMS
 

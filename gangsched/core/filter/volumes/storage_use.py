@@ -450,7 +450,7 @@ class StorageUse:
             return False
 
         needs = self.needs(pod)
-        if needs.bound:
+        if any(volume.required is not None or volume.zones for volume in needs.bound):
             return True
         if any(claim.required is not None for claim in needs.devices):
             return True
