@@ -532,6 +532,7 @@ class PlanPreemptions:
         for holder in room.released:
             self.ledger.move(held(holder), -1)
 
+        without_holds = self.ledger.checkpoint()
         decided = self.decide(group)
         is_permitted = decided.round is not None and decided.round.outcome is RoundOutcome.PERMITTED
         if not is_permitted or not decided.binds:
@@ -544,8 +545,9 @@ class PlanPreemptions:
             released[holder.id] = structs.replace(gives_up(holder, group), yields_to=group.id)
 
         self.gave |= released
-        # The room is kept from the others of this plan all the same.
         if awaits_devices(decided, room.released, self.ledger):
+            # The plan may decide it again: what it has now would count twice.
+            self.ledger.rollback(without_holds)
             decided = verdict
 
         return {**released, group.id: decided}
