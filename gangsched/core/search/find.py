@@ -171,9 +171,16 @@ def _by_order(demand: Demand, place_run: PlaceRun) -> Found | None:
 
         for item in order:
             gang = demand.gangs[item.gang]
-            lack = demand.needs[item.gang] - len(placements[gang.id])
-            if lack > 0:
-                placements[gang.id] += place_run(item.pods[:lack], demand.attempt)
+            own = placements[gang.id]
+            # Of those that are alike, who has no room speaks for the others; pinned ones have nodes
+            # of their own.
+            at_once = 1 if item.pinned else len(item.pods)
+            for first in range(0, len(item.pods), at_once):
+                lack = demand.needs[item.gang] - len(own)
+                if lack <= 0:
+                    break
+
+                own += place_run(item.pods[first : first + min(lack, at_once)], demand.attempt)
 
         if all(
             len(placements[gang.id]) >= need
