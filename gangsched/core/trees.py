@@ -28,6 +28,7 @@ from gangsched.core.work import OutOfWork
 from gangsched.model.gang import Gang, Group, MatchPolicy, Placement, Refusal
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.plan import Need, Round, Verdict
+from gangsched.model.reasons import Reason
 from gangsched.model.tree import Composite, Part, composites_of, gangs_of
 from gangsched.model.verdict_facts import subject
 
@@ -127,7 +128,7 @@ class TreeDecision:
         refused: Refusal | None = None
 
         try:
-            if self._whole_or_not(partial(self._complete, short)):
+            if self._whole_or_not(partial(self._complete, short)) and self._serves_start():
                 return self._merged(None)
 
             self._place_lost(short)
@@ -141,7 +142,7 @@ class TreeDecision:
             # It goes before older groups only for what its start needs; the next plan places the
             # others. Without such a one it has only lost members, and is decided like any other
             # tree.
-            if group.rest and self.made:
+            if group.rest and self._serves_start():
                 return self._merged(refused)
 
             self._place_surplus(
@@ -155,6 +156,16 @@ class TreeDecision:
             # The next plan decides the rest: the group has changed.
 
         return self._merged(refused)
+
+    def _serves_start(self) -> bool:
+        """Whether this decision places, or has no room for, what the tree needs to start. Parts of
+        which all members wait for their claims need nothing more.
+        """
+        for verdict in self.made:
+            if verdict.binds or verdict.told.reason is not Reason.SCHEDULED:
+                return True
+
+        return False
 
     def _place_lost(self, short: Sequence[Gang]) -> None:
         """Place first what parts lack that have started: they hold room that is of no use without

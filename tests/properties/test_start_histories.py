@@ -36,6 +36,7 @@ def test_no_history_has_a_part_of_a_group_at_rest(manner: str) -> None:
         ("claims-with-preemption", 12_001_584),
         ("all", 12_000_294),
         ("all", 12_000_568),
+        ("all", 13_001_405),
     ],
 )
 def test_histories_that_once_ended_in_part(manner: str, seed: int) -> None:
