@@ -156,8 +156,14 @@ class StorageUse:
             self.claim_devices.come(pod, node)
 
     def take_back(self, pod: Pod, node: int) -> None:
-        """Undo `come`: remove the pod, and forget what was picked for it."""
-        self._move(pod, node, self._selected[pod.uid], -1)
+        """Undo `come`: remove the pod, and forget what was picked for it. No effect on a pod that
+        has not come, because the work ran out before.
+        """
+        selected = self._selected.get(pod.uid)
+        if selected is None:
+            return
+
+        self._move(pod, node, selected, -1)
         self._consume(pod, is_there=False)
 
         if self.claim_devices is not None:

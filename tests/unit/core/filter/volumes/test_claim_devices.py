@@ -94,3 +94,18 @@ def test_a_rollback_restores_devices_however_often_they_moved(moves: tuple[int, 
     while checkpoints:
         ledger.rollback(checkpoints.pop())
         assert ledger.fits_still(new, "n0") is fitted.pop()
+
+
+def test_a_pod_that_did_not_come_is_not_taken_back() -> None:
+    """Work that runs out between two pods of one move: what undoes the move is for both of them."""
+    ledger, there, new = one_device()
+    storage = ledger.occupancy.storage
+    key = new.claims[0].key(new.namespace)
+    storage.take_back(new, 0)
+    assert not storage.in_use(key)
+
+    ledger.reserve((there,), HERE, np.array([-1]))
+    storage.come(new, 0)
+    storage.take_back(new, 0)
+    storage.take_back(new, 0)
+    assert ledger.fits_still(new, "n0")
