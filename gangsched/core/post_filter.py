@@ -139,7 +139,7 @@ class YieldSearch:
         ledger.respect_nominations(beneficiary.lowest_priority, but=beneficiary.id)
         with ledger.tentative():
             for group in yielding:
-                for placement in _room(group):
+                for placement in yieldable(group):
                     ledger.release(placement.pod, placement.node)
 
             verdict = self.decide(beneficiary)
@@ -158,7 +158,7 @@ def awaits_devices(permitted: Verdict, yielding: Sequence[Group], ledger: Ledger
 
     room: list[Placement] = []
     for group in yielding:
-        room += _room(group)
+        room += yieldable(group)
 
     return any(claim.allocated for claim in _device_claims(room, ledger))
 
@@ -217,7 +217,7 @@ def _waits_for_room(verdict: Verdict) -> bool:
 
 def _held_after(group: Group, verdict: Verdict | None) -> frozenset[str]:
     """The nodes on which the group holds once its verdict is carried out."""
-    held = _room(group)
+    held = yieldable(group)
     if verdict is not None:
         held = (
             ()
@@ -295,12 +295,12 @@ def _yields(group: Group, beneficiary: Group) -> Verdict:
         group=group.id,
         generation=group.generation,
         told=findings.yielded(group, beneficiary.id),
-        releases=tuple(placement.pod.uid for placement in _room(group)),
+        releases=tuple(placement.pod.uid for placement in yieldable(group)),
         yields_to=beneficiary.id,
     )
 
 
-def _room(group: Group) -> tuple[Placement, ...]:
+def yieldable(group: Group) -> tuple[Placement, ...]:
     """The room that a group may yield: not that of refused binds, which is kept for half a minute
     at most (B3).
     """

@@ -32,6 +32,7 @@ def test_no_history_has_a_part_of_a_group_at_rest(manner: str) -> None:
         ("kills-with-claims", 9_612_826),
         ("kills-with-claims", 11_002_462),
         ("kills-with-claims", 12_001_164),
+        ("kills-with-preemption", 13_000_734),
         ("claims-with-preemption", 9_700_180),
         ("claims-with-preemption", 12_001_584),
         ("claims-with-preemption", 13_001_163),

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from msgspec import structs
 
+from gangsched.core.post_filter import yieldable
 from gangsched.core.preemption import blocked
 from gangsched.core.preemption.by_rounds import GIVEN_UP, LEFT_OVER, Probe, TrialRounds
 from gangsched.core.preemption.columns import RunningColumns
@@ -422,8 +423,8 @@ class Attempt:
 
 
 def held(group: Group) -> list[tuple[Pod, str]]:
-    """The group's unbound pods that have room, each with its node."""
-    return [(placement.pod, placement.node) for placement in group.unbound_room]
+    """The group's unbound pods that may give up their room, each with its node."""
+    return [(placement.pod, placement.node) for placement in yieldable(group)]
 
 
 BISECTIONS = 4
