@@ -52,7 +52,7 @@ class YieldSearch:
 
     def find(self) -> dict[str, Verdict]:
         """Return the new verdicts that break a deadlock, those of yielding groups first; empty if
-        there is no deadlock: no group with holds made progress in this plan (placed, bound or
+        there is no deadlock: no group that may yield made progress in this plan (placed, bound or
         released anything), and a group that was refused for room would be permitted.
         """
         if not self.holders or progressed(self.ordered, self.verdicts):
@@ -175,13 +175,20 @@ def _device_claims(placements: Sequence[Placement], ledger: Ledger) -> Iterator[
 
 
 def progressed(ordered: Sequence[Group], verdicts: Mapping[str, Verdict]) -> bool:
-    """Whether a group with holds made progress in this plan, or a group took its first holds. If
-    so, the next plan must look for a deadlock.
+    """Whether a group that may yield made progress in this plan, or a group took its first holds.
+    If so, the next plan must look for a deadlock.
+
+    What it gave up for another one is free in the ledger already, and would count twice.
     """
-    moved = any(
-        group.id in verdicts and group.holds and has_moved(verdicts[group.id]) for group in ordered
-    )
-    return moved or any(verdict.holds for verdict in verdicts.values())
+    for group in ordered:
+        verdict = verdicts.get(group.id)
+        if verdict is None:
+            continue
+
+        if has_moved(verdict) and yieldable(group):
+            return True
+
+    return any(verdict.holds for verdict in verdicts.values())
 
 
 def unsettled(
@@ -189,11 +196,11 @@ def unsettled(
     verdicts: Mapping[str, Verdict],
     table: NodeTable,
 ) -> frozenset[str]:
-    """Groups to decide again, because a group with holds made progress, so that this plan did not
-    look for a deadlock.
+    """Groups to decide again, because a group that may yield made progress, so that this plan did
+    not look for a deadlock.
 
     These are groups that took holds and were refused for room, and groups for which another group
-    with holds on one of their eligible nodes could yield. No other group could gain from a yield.
+    with room on one of their eligible nodes could yield. No other group could gain from a yield.
     """
     if not progressed(ordered, verdicts):
         return frozenset()
@@ -216,19 +223,20 @@ def _waits_for_room(verdict: Verdict) -> bool:
 
 
 def _held_after(group: Group, verdict: Verdict | None) -> frozenset[str]:
-    """The nodes on which the group holds once its verdict is carried out."""
-    held = yieldable(group)
-    if verdict is not None:
-        held = (
-            ()
-            if verdict.binds
-            else (
-                *(placement for placement in held if placement.pod.uid not in verdict.releases),
-                *verdict.holds,
-            )
-        )
+    """The nodes on which the group has room that it may yield, once its verdict is carried out."""
+    room = yieldable(group)
+    if verdict is None:
+        return frozenset(placement.node for placement in room)
 
-    return frozenset(placement.node for placement in held)
+    moved = {placement.pod.uid for placement in verdict.binds}
+    moved.update(verdict.releases)
+    left = [placement for placement in room if placement.pod.uid not in moved]
+
+    # Who waits for claims may still yield.
+    waiting = [placement for placement in verdict.binds if placement.claims]
+    left += waiting
+
+    return frozenset(placement.node for placement in (*left, *verdict.holds))
 
 
 def _may_profit(

@@ -36,6 +36,7 @@ def test_no_history_has_a_part_of_a_group_at_rest(manner: str) -> None:
         ("claims-with-preemption", 9_700_180),
         ("claims-with-preemption", 12_001_584),
         ("claims-with-preemption", 13_001_163),
+        ("claims-with-preemption", 14_002_483),
         ("all", 12_000_294),
         ("all", 12_000_568),
         ("all", 13_001_405),

@@ -481,6 +481,8 @@ class PlanPreemptions:
         group = preemptor.group
         shapes = list(preemptor.counts)
         bound = any(gang.nodes or gang.held or gang.min_resources for gang in group.gangs)
+        # Its claims keep it from nodes where another of its shape fits.
+        bound = bound or any(pod.claims for pod in preemptor.pods)
         if bound or len(shapes) > 1:
             return None
 

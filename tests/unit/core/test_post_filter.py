@@ -11,7 +11,19 @@ from gangsched.model.plan import Plan
 from gangsched.model.reasons import Reason
 from gangsched.model.resources import ResourceVector
 from gangsched.sentences import say
-from tests.builders import amounts, gang, group, node, pod, snapshot, verdict_on, where
+from tests.builders import (
+    amounts,
+    gang,
+    group,
+    holds,
+    node,
+    pod,
+    shape,
+    snapshot,
+    verdict_on,
+    where,
+)
+from tests.running_cluster import RunningCluster
 
 
 def holding(
@@ -181,6 +193,27 @@ def test_group_of_higher_priority_need_not_hold_to_profit() -> None:
         verdicts = planned([node("n", 4)], high, holding("b", 5, {"n": 4}))
         assert verdict_on(verdicts, "ns/b").yields_to == high.id
         assert len(verdict_on(verdicts, high.id).binds) == len(high.gangs[0].pending)
+
+
+def test_room_that_was_given_up_in_a_plan_counts_once() -> None:
+    """D1, V6: what waits for its claims yields to the gang that needs one of its nodes; a gang that
+    needs the other one twice does not get it a second time.
+    """
+    waiting = [pod("low-a", gpus=4, priority=1), pod("low-b", gpus=4, priority=1)]
+    room = holds(waiting, "a", "b")
+    low = group(gang("ns/low", [], 2, unbound=room, total=2), priority=1)
+    cluster = RunningCluster([node("a", 4), node("b", 4)], held=[*zip(waiting, "ab", strict=True)])
+
+    on_b = pod("once", of=shape(4, node_name="b"), priority=9)
+    twice = [pod(f"twice-{n}", of=shape(4, node_name="a"), priority=9) for n in range(2)]
+    verdicts = cluster.verdicts(
+        group(gang("ns/twice", twice), priority=9),
+        group(gang("ns/once", [on_b]), priority=9, creation_s=1),
+        low,
+    )
+    assert verdicts["ns/low"].yields_to == "ns/once"
+    assert where(verdicts["ns/once"]) == {"once": "b"}
+    assert not verdicts["ns/twice"].binds
 
 
 def test_group_that_holds_nothing_makes_no_equal_yield() -> None:

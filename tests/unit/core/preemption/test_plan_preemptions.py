@@ -15,7 +15,7 @@ from gangsched.model.preemption import Harm, NotHelpful, Obstacle, Preemption, U
 from gangsched.model.reasons import Reason
 from gangsched.model.verdict_facts import Worded
 from gangsched.sentences import Sentences, say
-from tests.builders import gang, group, holds, node, pod
+from tests.builders import gang, group, holds, node, pod, shape, verdict_on
 from tests.running_cluster import (
     WALL_S,
     RunningCluster,
@@ -24,6 +24,13 @@ from tests.running_cluster import (
     nominated,
     obstacle,
     victims,
+)
+from tests.unit.core.filter.volumes.test_volume_binding import (
+    claim,
+    on_node,
+    storage,
+    using,
+    volume,
 )
 
 # --- who may preempt -----------------------------------------------------------------------------
@@ -193,6 +200,27 @@ def test_nobody_is_evicted_in_vain() -> None:
         Obstacle.TOO_LITTLE,
         "evicting all 2 pods of lower priority would make room for at most 2 of 3.",
     )
+
+
+def test_a_gang_that_its_claims_keep_from_nodes_speaks_for_no_other() -> None:
+    """V25: what preemption cannot do for members whose volume is on one node, it does for others of
+    their shape.
+    """
+    cluster = full_of_low()
+    disk = volume("v-c", required=on_node("a"), available=False)
+    tied = [using(f"tied-{n}", "c", of=shape(8), priority=1000) for n in range(2)]
+    free = [pod(f"free-{n}", gpus=8, priority=1000) for n in range(2)]
+    made = plan(
+        structs.replace(cluster.snapshot(), storage=storage(claim("c"), disk)),
+        [
+            group(gang("ns/a-tied", tied), priority=1000),
+            group(gang("ns/b-free", free), priority=1000),
+        ],
+        now_s=0.0,
+        preempting=cluster.given(hold_back_s=0),
+    )
+    assert isinstance(verdict_on(made, "ns/a-tied").preemption, NotHelpful)
+    assert victims(verdict_on(made, "ns/b-free")) == ["low-0", "low-1"]
 
 
 def test_free_room_counts_together_with_freed_room() -> None:
