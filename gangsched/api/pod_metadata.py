@@ -22,6 +22,13 @@ READERS: Final[tuple[PodReader, ...]] = (
     leader_worker_set.read_pod,
 )
 """What each dialect adds to the metadata of a pod, or takes away, in this order."""
+READ_AT: Final = frozenset().union(
+    kueue.READ_AT,
+    grove.READ_AT,
+    volcano.READ_AT,
+    leader_worker_set.READ_AT,
+)
+"""Labels and annotations without which no dialect adds or takes away anything."""
 
 
 def pod_gang_metadata(
@@ -38,28 +45,28 @@ def pod_gang_metadata(
     empty identity counts as absent; an empty value is kept, because it is reported as invalid
     (semantics E4).
     """
+    stated_labels = keys.GANG_LABELS.intersection(labels)
+    stated_annotations = keys.GANG_ANNOTATIONS.intersection(annotations)
     # Nearly all pods of a cluster, of each of which this is asked with each change.
     if (
-        keys.GANG_LABELS.isdisjoint(labels)
-        and keys.GANG_ANNOTATIONS.isdisjoint(annotations)
+        not stated_labels
+        and not stated_annotations
         and (owner_gangs is not OwnerGangs.ALL or keys.LWS_NAME not in labels)
     ):
         return ()
 
-    gang_metadata = {key: value for key, value in labels.items() if key in keys.GANG_LABELS}
-    gang_metadata.update(
-        (key, value)
-        for key, value in annotations.items()
-        if value and key in keys.GANG_ANNOTATIONS and key not in keys.KUEUE_SLICE_KEYS
-    )
-
-    for key, value in annotations.items():
-        if key in keys.VALUE_KEYS:
+    gang_metadata = {key: labels[key] for key in stated_labels}
+    for key in stated_annotations:
+        value = annotations[key]
+        if value and key not in keys.KUEUE_SLICE_KEYS:
+            gang_metadata[key] = value
+        elif key in keys.VALUE_KEYS:
             gang_metadata.setdefault(key, value)
 
-    marks = PodMarks(labels, annotations, owner_gangs)
-    for read_pod in READERS:
-        read_pod(gang_metadata, marks)
+    if not (READ_AT.isdisjoint(labels) and READ_AT.isdisjoint(annotations)):
+        marks = PodMarks(labels, annotations, owner_gangs)
+        for read_pod in READERS:
+            read_pod(gang_metadata, marks)
 
     kept = []
     is_short = True

@@ -33,6 +33,8 @@ PHASES: Final = {
 """Grove's phase for each of ours."""
 MOST_PODGROUPS: Final = 128
 """As many as a tree may have gangs (I9)."""
+READ_AT: Final = frozenset({keys.GROVE_CLIQUE})
+"""See `pod_metadata.READ_AT`."""
 
 
 def read_pod(gang_metadata: dict[str, str], marks: PodMarks) -> None:

@@ -14,6 +14,8 @@ KUEUE_PLACES: Final = (*keys.KUEUE_TOPOLOGY, keys.SLICES[1])
 """Kueue states these for each set of pods, and chooses the domain itself where its own topology
 scheduling is on.
 """
+READ_AT: Final = keys.KUEUE_SLICE_KEYS | {keys.KUEUE_TOTAL}
+"""See `pod_metadata.READ_AT`."""
 HOSTNAME: Final = "kubernetes.io/hostname"
 
 

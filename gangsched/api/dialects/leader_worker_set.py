@@ -7,8 +7,13 @@ created after their leader runs are members to come (`api.later_members`).
 
 from __future__ import annotations
 
+from typing import Final
+
 from gangsched.api import keys
 from gangsched.api.dialects.spec import PodMarks
+
+READ_AT: Final = frozenset({keys.LWS_NAME})
+"""See `pod_metadata.READ_AT`."""
 
 
 def read_pod(gang_metadata: dict[str, str], marks: PodMarks) -> None:

@@ -29,6 +29,8 @@ PHASES: Final = {
 """Volcano's phase for each of ours. It has none for a gang whose minimum cannot be reached any
 more.
 """
+READ_AT: Final = frozenset({keys.VOLCANO_TASK})
+"""See `pod_metadata.READ_AT`."""
 
 
 def read_pod(gang_metadata: dict[str, str], marks: PodMarks) -> None:
