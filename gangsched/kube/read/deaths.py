@@ -54,6 +54,10 @@ def restarts_of(status: PodStatus) -> int:
 
     Raises msgspec.DecodeError.
     """
+    # Pods that wait have none.
+    if not status.container_statuses:
+        return 0
+
     raw = bytes(status.container_statuses)
     if _MANY_RESTARTS.search(raw) is None:
         return 0

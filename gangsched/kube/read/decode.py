@@ -186,7 +186,11 @@ def _pod(
 
     grace_s = spec.termination_grace_period_seconds
     priority = spec.priority
-    controller = controller_of(meta.owner_references) if meta.owner_references else NO_CONTROLLER
+    controller = NO_CONTROLLER
+    kind = ""
+    if meta.owner_references:
+        controller = controller_of(meta.owner_references)
+        kind = controller_kind(controller.api_version, controller.kind)
 
     return Pod(
         uid=meta.uid,
@@ -208,7 +212,7 @@ def _pod(
         timed_out=is_timed_out(annotations),
         native_group=native_group,
         owner=controller.name,
-        controller_kind=controller_kind(controller.api_version, controller.kind),
+        controller_kind=kind,
         controller_uid=controller.uid,
         labels=labels,
         claims=uses,
@@ -402,16 +406,16 @@ def _uses(wire: WirePod) -> tuple[ClaimUse, ...]:
     if not (wire.spec.volumes or wire.spec.resource_claims or claim_status):
         return ()
 
-    extended = (
-        ()
-        if claim_status is None
-        else (
-            ClaimUse(claim_status.resource_claim_name, ephemeral=True, device=True, extended=True),
-        )
-    )
-    uses = (*_claims(wire), *_devices(wire), *extended)
-    at_most(len(uses), MANY, "spec.volumes and spec.resourceClaims")
+    uses = _claims(wire)
+    # Nearly all pods have a volume with their token, and nothing else that could be a claim.
+    if wire.spec.resource_claims:
+        uses += _devices(wire)
 
+    if claim_status is not None:
+        name = claim_status.resource_claim_name
+        uses += (ClaimUse(name, ephemeral=True, device=True, extended=True),)
+
+    at_most(len(uses), MANY, "spec.volumes and spec.resourceClaims")
     return uses
 
 

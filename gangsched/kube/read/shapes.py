@@ -246,6 +246,10 @@ def _resized(spec: PodSpec, status: PodStatus) -> tuple[_Vectors, _Vectors] | No
     not count as wanted (kube-scheduler NodeResourcesFit, KEP-1287). Only sidecars among the init
     containers can be resized.
     """
+    # A pod has a node before its kubelet writes the first status.
+    if not (status.container_statuses or status.init_container_statuses):
+        return None
+
     if b'"resources"' not in bytes(status.container_statuses) + bytes(
         status.init_container_statuses
     ):
