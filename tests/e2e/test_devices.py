@@ -67,10 +67,15 @@ def resource(kind: str, name: str, spec: Mapping[str, Any]) -> Object:
 
 
 def node(
-    api: Api, name: str, *devices: Mapping[str, Any], counters: Mapping[str, int] | None = None
+    api: Api,
+    name: str,
+    *devices: Mapping[str, Any],
+    counters: Mapping[str, int] | None = None,
+    gpus: int = 0,
+    labels: Mapping[str, str] | None = None,
 ) -> None:
     """A node with these devices; `counters` are amounts of the counter `mem` by set."""
-    make.create_all(api, [make.node(name, gpus=0)])
+    make.create_all(api, [make.node(name, gpus=gpus, labels=labels)])
     parts = [{"devices": [dict(each) for each in devices]}]
     if counters:
         sets = [

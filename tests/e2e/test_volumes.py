@@ -109,7 +109,7 @@ def volume(
         spec["claimRef"] = {
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
-            "namespace": "default",
+            "namespace": meta.get("namespace", "default"),
             "name": meta["name"],
             **({"uid": meta["uid"]} if "uid" in meta else {}),
         }
@@ -233,8 +233,9 @@ def provisioning(api: Api, *, gives_up_on: str = "", but: str = "") -> Iterator[
             api.patch(path, {"metadata": {"annotations": {SELECTED: None}}})
             return
         zone = api.get(f"/api/v1/nodes/{notes[SELECTED]}")["metadata"]["labels"][ZONE]
-        if f"pvc-{name}" not in {each["metadata"]["name"] for each in api.list(VOLUMES).items}:
-            api.post(VOLUMES, volume(f"pvc-{name}", value=zone, owner=item))
+        made = f"pvc-{meta['uid']}"
+        if made not in {each["metadata"]["name"] for each in api.list(VOLUMES).items}:
+            api.post(VOLUMES, volume(made, value=zone, owner=item))
 
     with Following(api, CLAIMS, on_change=heard):
         yield
@@ -266,10 +267,10 @@ def test_claims_that_wait_for_their_first_consumer(plane: ControlPlane, api: Api
             f"c{index}": nodes[f"big-{index}"] for index in range(3)
         }
         zone_of = {
-            item["metadata"]["name"]: item["metadata"]["labels"][ZONE]
+            item["spec"]["claimRef"]["name"]: item["metadata"]["labels"][ZONE]
             for item in api.list(VOLUMES).items
         }
-        assert zone_of == {f"pvc-c{index}": nodes[f"big-{index}"][0] for index in range(3)}
+        assert zone_of == {f"c{index}": nodes[f"big-{index}"][0] for index in range(3)}
 
 
 def test_volumes_of_a_zone(plane: ControlPlane, api: Api) -> None:

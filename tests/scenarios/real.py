@@ -18,13 +18,14 @@ from typing import Any, Final
 
 from control_plane import ControlPlane
 from control_plane import objects as make
-from control_plane.api import Api, ApiError, Object
+from control_plane.api import Api, Object
 from control_plane.applying import ROOT, apply_manifests, apply_yaml
 from control_plane.checks import Checks
 from control_plane.daemon import Daemon
 from control_plane.following import Following
 
 from gangsched.model.owners import OWNER_KINDS
+from tests import policies
 from tests.e2e import definitions
 from tests.scenarios.api_server import dialect_of
 from tests.scenarios.objects import BUILT_IN, NEVER, PRIORITIES, SCENARIO, own, storage_class
@@ -47,7 +48,6 @@ STREAMS: Final = 4
 """Streams of pods in one scenario."""
 #: How soon a controller notices that a pod of its own is gone.
 RECREATE_EVERY_S: Final = 0.05
-POLICY: Final = "admissionregistration.k8s.io/v1"
 PATHS: Final = (
     "/api/v1/pods",
     "/apis/scheduling.x-k8s.io/v1alpha1/podgroups",
@@ -195,20 +195,27 @@ class RealCluster:
         return self._board.view
 
     def refuse_binds(self, keys: list[str]) -> None:
-        """By an admission policy; it takes a moment to start and to end, so trial binds wait for
-        both.
-        """
-        policy = _policy(self._slug, [key.partition("/")[2] for key in keys])
-        path = f"/apis/{POLICY}/validatingadmissionpolicies/{self._slug}"
+        """By an admission policy; it takes a moment to start."""
+        names = [key.partition("/")[2] for key in keys]
+        bodies = policies.policy(
+            self._slug,
+            self._slug,
+            [policies.rule("pods/binding", "CREATE")],
+            f"!(request.name in {names})",
+            "the server does not want it",
+        )
+        path = f"/apis/{policies.API_VERSION}/validatingadmissionpolicies/{self._slug}"
         # changed in place, so that who is refused before and after is so in between
         if keys and self._refuses:
-            self._api.patch(path, {"spec": policy[0]["spec"]})
+            self._api.patch(path, {"spec": bodies[0]["spec"]})
         elif keys:
-            for body in policy:
+            for body in bodies:
                 self._api.post(self._api.path_of(body), body)
-            self._await_refusal(keys[0])
+            self._need(self._slug)
+            policies.await_policy(self._api, self._slug)
         elif self._refuses:
-            self._api.delete(f"/apis/{POLICY}/validatingadmissionpolicybindings/{self._slug}")
+            bindings = f"/apis/{policies.API_VERSION}/validatingadmissionpolicybindings"
+            self._api.delete(f"{bindings}/{self._slug}")
             self._api.delete(path)
         self._refuses = bool(keys)
 
@@ -298,68 +305,9 @@ class RealCluster:
             return f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/{name}"
         return self._groups[kind, key]
 
-    def _await_refusal(self, key: str) -> None:
-        """Try, without effect, to bind a pod of that name until the policy says no."""
-        namespace, _, name = key.partition("/")
-        self._need(namespace)
-        trial = f"/api/v1/namespaces/{namespace}/pods/{name}/binding?dryRun=All"
-        body = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": name, "namespace": namespace},
-            "target": {"kind": "Node", "name": "nowhere"},
-        }
-        deadline_s = time.monotonic() + SLACK_S
-        while True:
-            try:
-                self._api.post(trial, body)
-            except ApiError as error:
-                if "ValidatingAdmissionPolicy" in error.message:
-                    return
-            assert time.monotonic() < deadline_s, (
-                "the API server does not take up the admission policy"
-            )
-            time.sleep(0.1)
-
 
 def _key(body: Object) -> str:
     return f"{body['metadata'].get('namespace', '')}/{body['metadata']['name']}"
-
-
-def _policy(name: str, pods: list[str]) -> list[Object]:
-    """A policy that denies binds of these pods in the namespaces of one scenario."""
-    names = ", ".join(f"'{pod}'" for pod in pods)
-    rule = {
-        "apiGroups": [""],
-        "apiVersions": ["v1"],
-        "operations": ["CREATE"],
-        "resources": ["pods/binding"],
-    }
-    spec: dict[str, Any] = {
-        "failurePolicy": "Fail",
-        "matchConstraints": {"resourceRules": [rule]},
-        "validations": [
-            {
-                "expression": f"!(request.name in [{names}])",
-                "message": "the server does not want it",
-            }
-        ],
-    }
-    where = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}}
-    return [
-        {
-            "apiVersion": POLICY,
-            "kind": "ValidatingAdmissionPolicy",
-            "metadata": {"name": name},
-            "spec": spec,
-        },
-        {
-            "apiVersion": POLICY,
-            "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": {"name": name},
-            "spec": {"policyName": name, "validationActions": ["Deny"], "matchResources": where},
-        },
-    ]
 
 
 def daemon(plane: ControlPlane, given: Mapping[str, Any]) -> Daemon:

@@ -85,6 +85,13 @@ def is_replaced(fault: ApiFault) -> bool:
     return precondition or any(cause.field == "metadata.uid" for cause in fault.causes)
 
 
+def is_denied(fault: ApiFault) -> bool:
+    """Whether an admission policy or webhook denied the request: it may allow it later, whatever
+    status it chose. That of a policy is 422 if its author chose none.
+    """
+    return "denied request: " in fault.message or "denied the request" in fault.message
+
+
 def may_come_late(fault: Fault) -> bool:
     """Whether the request may still be carried out, after others that are sent from now on."""
     if isinstance(fault, ApiFault):

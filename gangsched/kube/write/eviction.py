@@ -21,6 +21,7 @@ from gangsched.kube.http.faults import (
     ApiFault,
     Fault,
     Fenced,
+    is_denied,
 )
 from gangsched.kube.write.binding import pod_path, read_back_decoder
 from gangsched.model.disruption import DISRUPTION_TARGET, PREEMPTED_BY_SCHEDULER, VICTIM_MESSAGE
@@ -92,6 +93,9 @@ def after(fault: Fault) -> Said:
         # An admission webhook answers 403 as well: whether the permission is missing must be asked
         # separately.
         return Said(text, is_refused=True, may_lack_right=True)
+
+    if is_denied(fault):
+        return Said(text, is_refused=True)
 
     if fault.status == TOO_MANY_REQUESTS:
         # 429 of an overloaded server has no such cause, and is no refusal.

@@ -26,6 +26,7 @@ from gangsched.kube.http.faults import (
     ApiFault,
     Fault,
     Fenced,
+    is_denied,
     is_replaced,
 )
 from gangsched.kube.ports import Runtime
@@ -453,11 +454,10 @@ class Outbox(Generic[V]):
 
     def _retry(self, order: _Order[V], fault: Fault) -> None:
         order.tries += 1
-        status = fault.status if isinstance(fault, ApiFault) else 0
 
         is_void = _is_void(fault)
         # `tries` is None for writes that are repeated until they succeed or are replaced.
-        if is_void or status in self._kind.final or order.tries == self._kind.tries:
+        if is_void or self._is_final(fault) or order.tries == self._kind.tries:
             self.counts.dropped += 1
             self._finish(order)
 
@@ -469,6 +469,13 @@ class Outbox(Generic[V]):
         self._warn(fault, "trying again")
         order.backoff = order.backoff or Backoff(0.25, 10.0, rng=self._runtime.rng)
         self._delay(order, _Stage.BACKING_OFF, order.backoff.next_s(fault))
+
+    def _is_final(self, fault: Fault) -> bool:
+        """Whether the API server will never take this write."""
+        if not isinstance(fault, ApiFault) or is_denied(fault):
+            return False
+
+        return fault.status in self._kind.final
 
     def _warn(self, fault: Fault, then: str) -> None:
         """Warn once of each kind of fault, until something is written again."""

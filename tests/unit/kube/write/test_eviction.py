@@ -59,6 +59,9 @@ def test_the_condition_is_that_of_kube_scheduler_in_our_words() -> None:
     }
 
 
+DENIED = "ValidatingAdmissionPolicy 'p' with binding 'p' denied request: not before Monday"
+
+
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
@@ -72,12 +75,13 @@ def test_the_condition_is_that_of_kube_scheduler_in_our_words() -> None:
         (status(500, "InternalError", TWO), Said(TWO, is_refused=True, is_open=True)),
         (status(504, "Timeout", "t"), Said("t", is_refused=True, is_open=True)),
         (status(403, "Forbidden", "no"), Said("no", is_refused=True, may_lack_right=True)),
+        (status(422, "Invalid", DENIED), Said(DENIED, is_refused=True)),
         (status(422, "Invalid", "bad"), Said("bad", EvictionResult.FAILED)),
     ],
 )
 def test_answers(body: dict[str, Any], expected: Said) -> None:
-    """V14: 404 is gone; 409 and 5xx leave it open; only a PodDisruptionBudget's 429 is
-    a refusal.
+    """V14: 404 is gone; 409 and 5xx leave it open; a PodDisruptionBudget's 429 is a refusal, and so
+    is what a policy denies.
     """
     assert said(body) == expected
 

@@ -166,6 +166,27 @@ async def test_trouble_is_told_once() -> None:
         assert len(desk.written) == 20
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "ValidatingAdmissionPolicy 'p' with binding 'p' denied request: not before Monday",
+        'admission webhook "w.example.com" denied the request: not before Monday',
+        'admission webhook "w.example.com" denied the request without explanation',
+    ],
+)
+async def test_what_admission_denies_is_written_once_it_may_be(said: str) -> None:
+    """E1: a policy answers 422 if its author says nothing else, and it may go."""
+    async with at_work(final=frozenset({422})) as desk:
+        desk.fault = ApiFault(422, "Invalid", f'pods "o" is forbidden: {said}')
+        put(desk, Order("ns", "o"))
+        await desk.time.advance(60)
+        assert (len(desk.warnings), desk.outbox.counts.dropped) == (1, 0)
+
+        desk.fault = None
+        await desk.time.advance(10)
+        assert desk.written == [Order("ns", "o")]
+
+
 async def test_shutdown_does_not_wait_for_rates() -> None:
     """Draining writes what is left without pauses and rates."""
     async with at_work(WriteLimits(namespace=Rate(1, 60.0))) as desk:
