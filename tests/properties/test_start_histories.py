@@ -39,7 +39,9 @@ def test_no_history_has_a_part_of_a_group_at_rest(manner: str) -> None:
         ("claims-with-preemption", 14_002_483),
         ("all", 12_000_294),
         ("all", 12_000_568),
+        ("all", 12_001_943),
         ("all", 13_001_405),
+        ("rests", 957_141),
     ],
 )
 def test_histories_that_once_ended_in_part(manner: str, seed: int) -> None:

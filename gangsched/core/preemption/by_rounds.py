@@ -24,6 +24,7 @@ from gangsched.core.preemption.regions import Regions
 from gangsched.core.preemption.selection import Region
 from gangsched.core.preemption.units import PreemptionCandidate
 from gangsched.core.reserve import Ledger
+from gangsched.core.work import OutOfWork
 from gangsched.model.gang import Placement
 from gangsched.model.preemption import NotHelpful, Obstacle
 
@@ -33,6 +34,8 @@ LEFT_OVER = 2_000
 """Units of a plan that are left where a choice is put off, for who is held back meanwhile."""
 GIVEN_UP = "given up"
 """Among the regions that are passed: one was because to search it takes too many rounds."""
+UNKNOWN = None
+"""Instead of whether a round places the members: the next plan finds out."""
 
 
 @dataclass(eq=False)
@@ -126,11 +129,14 @@ class Probe:
             taken, tested = self._resumed(ordered)
             is_further = not taken
 
-            if not taken:
+            if not taken and not self._begun(name):
                 taken = self._exchanged(region, ordered)
 
             if not taken:
-                length = self._length(region, ordered)
+                length = self._length(region, ordered, name)
+                if isinstance(length, NotHelpful):
+                    return length
+
                 if length is None and self._ends(self._is_further):
                     if self._is_further:
                         return NotHelpful(why=Obstacle.LATER, passed=tuple(self.passed))
@@ -194,40 +200,93 @@ class Probe:
 
         return list(better.units)
 
-    def _length(self, region: Region, ordered: Sequence[int]) -> int | None:
+    def _length(
+        self,
+        region: Region,
+        ordered: Sequence[int],
+        name: str,
+    ) -> int | NotHelpful | None:
         """How many units, the cheapest first, a round needs at least; from the least that sums
-        allow, 1, 2, 4, … on.
+        allow, 1, 2, 4, … on. None if all of them do not suffice, or rounds run out; Obstacle.LATER
+        if work does.
         """
         least = region.shortest(ints(ordered))
         if least is None:
             return None
 
-        # Each length that is tried costs a round: double the step, then bisect what the last step
-        # passed over.
-        failed = least - 1
-        length = least
-        step = 1
+        before = max(least - 1, self._refuted(name, ordered))
+        failed = before
 
-        while not self._ends(self._is_further):
-            if self._places(ordered[:length]) is not None:
+        while True:
+            # Each length that is tried costs a round: double the step, then bisect what the last
+            # step passed over.
+            length = min(len(ordered), failed + max(1, failed + 1 - least))
+            is_further = self._is_further or failed > before
+            if not self.rounds.may_go_on:
+                return None
+
+            placed = self._if_work(ordered[:length], is_further=is_further)
+            if placed is UNKNOWN:
+                return self._later(name, ordered[:failed])
+            if placed:
                 break
             if length == len(ordered):
                 return None
 
             failed = length
-            length = min(len(ordered), length + step)
-            step = 2 * step
-        else:
-            return None
 
-        while length - failed > 1 and not self._ends(self._is_further):
+        while length - failed > 1 and self.rounds.may_go_on:
             middle = (failed + length) // 2
-            if self._places(ordered[:middle]) is not None:
+            placed = self._if_work(ordered[:middle], is_further=True)
+            if placed is UNKNOWN:
+                break
+
+            if placed:
                 length = middle
             else:
                 failed = middle
 
         return length
+
+    def _begun(self, name: str) -> bool:
+        """Whether the last plan ended among the lengths of this search."""
+        return self.known is not None and self.known.name == name
+
+    def _refuted(self, name: str, ordered: Sequence[int]) -> int:
+        """How many units do not suffice, as the last plan has found."""
+        if self.known is None or not self._begun(name):
+            return 0
+
+        refuted = self.known.resume
+        number = len(refuted)
+        names = tuple(self.regions.units.name(unit) for unit in ordered[:number])
+        # Others may have come or gone meanwhile: then the search begins again.
+        return number if names == refuted else 0
+
+    def _later(self, name: str, refuted: Sequence[int]) -> NotHelpful:
+        """That the next plan goes on with more units than these."""
+        return NotHelpful(
+            why=Obstacle.LATER,
+            name=name,
+            resume=tuple(self.regions.units.name(unit) for unit in refuted),
+            passed=tuple(self.passed),
+        )
+
+    def _if_work(self, units: Sequence[int], *, is_further: bool) -> bool | None:
+        """Whether a round places the members once these units are gone; UNKNOWN if the work of this
+        plan, which has come further than the last one, does not suffice. Else raises OutOfWork.
+        """
+        if not is_further:
+            return self._places(units) is not None
+        if not self.rounds.have_work:
+            return UNKNOWN
+
+        work = self.rounds.ledger.work
+        try:
+            with work.at_most(work.left - LEFT_OVER):
+                return self._places(units) is not None
+        except OutOfWork:
+            return UNKNOWN
 
     def _give_back(
         self,
@@ -240,7 +299,7 @@ class Probe:
         `tested` are needed.
         """
         before = tested, len(taken)
-        if not tested and self.rounds.may_go_on:
+        if not tested and self.rounds.may_go_on and self.rounds.have_work:
             taken = self._on_their_nodes(taken)
 
         while tested < len(taken):
@@ -248,11 +307,16 @@ class Probe:
             unit = taken[len(taken) - 1 - tested]
             less = [other for other in taken if other != unit]
             if self.regions.have_room(less):
-                if self._ends(is_further or before != (tested, len(taken))):
+                has_come_on = is_further or before != (tested, len(taken))
+                placed = UNKNOWN
+                if self.rounds.may_go_on:
+                    placed = self._if_work(less, is_further=has_come_on)
+
+                if placed is UNKNOWN:
                     names = tuple(self.regions.units.name(other) for other in taken)
                     return NotHelpful(why=Obstacle.LATER, resume=names, tested=tested)
 
-                if self._places(less) is not None:
+                if placed:
                     taken = less
                     continue
 

@@ -236,7 +236,6 @@ def _by_trial(demand: Demand) -> Found | None:
     ledger = demand.ledger
     found = list[Placement]()
     trials = TRIALS
-    is_own = not demand.shares_devices
 
     def place(number: int, first: int) -> bool:
         nonlocal trials
@@ -247,7 +246,8 @@ def _by_trial(demand: Demand) -> Found | None:
         room = narrow(pod, usable(pod.shape, demand.attempt), ledger.occupancy)
 
         # Equal pods take their nodes in order.
-        alike = is_own and number + 1 < len(pods) and pods[number + 1][0] is item
+        following = pods[number + 1 : number + 2]
+        alike = following and following[0][0] is item and _is_alike(pod, following[0][1], ledger)
         for node in np.flatnonzero(room[first:]).tolist():
             trials -= 1
             if trials < 0:
@@ -284,6 +284,17 @@ def _by_trial(demand: Demand) -> Found | None:
         gang.id: [placement for placement in found if of_gang[placement.pod.uid] == gang.id]
         for gang in demand.gangs
     }
+
+
+def _is_alike(pod: Pod, other: Pod, ledger: Ledger) -> bool:
+    """Whether two pods of one item may change places: they have the same claims, or claims that no
+    third one uses.
+    """
+    if pod.claims == other.claims:
+        return True
+
+    storage = ledger.occupancy.storage
+    return not (storage.shares(pod) or storage.shares(other))
 
 
 def _have_devices(ledger: Ledger) -> bool:

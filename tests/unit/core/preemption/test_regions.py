@@ -170,7 +170,7 @@ def test_rounds_that_are_used_up_go_on_in_the_next_plan(
     assert sorted(victim.name for victim in made.victims) == at_once
 
 
-@pytest.mark.parametrize("share", [0.9, 0.8, 0.7])
+@pytest.mark.parametrize("share", [0.9, 0.8, 0.7, 0.6, 0.5])
 def test_work_that_is_used_up_goes_on_in_the_next_plan(share: float) -> None:
     """V25: a decision that needs more work than a plan has comes down to the same set over several
     plans.
