@@ -111,7 +111,7 @@ def plan(
     # put off.
     nominated = preempting.nominated.keys() if preempting is not None else frozenset[str]()
     # Whatever their turn: a group that is decided early may take the room that a later one holds.
-    holders = [group for group in ordered if group.unbound_room]
+    holders = [group for group in ordered if group.yieldable]
     pipeline = Pipeline(
         ordered=ordered,
         holders=holders,

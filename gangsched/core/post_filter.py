@@ -139,7 +139,7 @@ class YieldSearch:
         ledger.respect_nominations(beneficiary.lowest_priority, but=beneficiary.id)
         with ledger.tentative():
             for group in yielding:
-                for placement in yieldable(group):
+                for placement in group.yieldable:
                     ledger.release(placement.pod, placement.node)
 
             verdict = self.decide(beneficiary)
@@ -158,7 +158,7 @@ def awaits_devices(permitted: Verdict, yielding: Sequence[Group], ledger: Ledger
 
     room: list[Placement] = []
     for group in yielding:
-        room += yieldable(group)
+        room += group.yieldable
 
     return any(claim.allocated for claim in _device_claims(room, ledger))
 
@@ -185,7 +185,7 @@ def progressed(ordered: Sequence[Group], verdicts: Mapping[str, Verdict]) -> boo
         if verdict is None:
             continue
 
-        if has_moved(verdict) and yieldable(group):
+        if has_moved(verdict) and group.yieldable:
             return True
 
     return any(verdict.holds for verdict in verdicts.values())
@@ -224,7 +224,7 @@ def _waits_for_room(verdict: Verdict) -> bool:
 
 def _held_after(group: Group, verdict: Verdict | None) -> frozenset[str]:
     """The nodes on which the group has room that it may yield, once its verdict is carried out."""
-    room = yieldable(group)
+    room = group.yieldable
     if verdict is None:
         return frozenset(placement.node for placement in room)
 
@@ -262,12 +262,12 @@ def _may_profit(
 
 
 def still_holding(ordered: Sequence[Group], verdicts: Mapping[str, Verdict]) -> list[Group]:
-    """Groups with room of unbound members that made no progress in this plan."""
+    """Groups with room that they may yield, and that made no progress in this plan."""
     result: list[Group] = []
     for group in ordered:
         verdict = verdicts.get(group.id)
         moved = verdict is not None and has_moved(verdict)
-        if group.unbound_room and not moved:
+        if group.yieldable and not moved:
             result.append(group)
 
     return result
@@ -303,18 +303,6 @@ def _yields(group: Group, beneficiary: Group) -> Verdict:
         group=group.id,
         generation=group.generation,
         told=findings.yielded(group, beneficiary.id),
-        releases=tuple(placement.pod.uid for placement in yieldable(group)),
+        releases=tuple(placement.pod.uid for placement in group.yieldable),
         yields_to=beneficiary.id,
     )
-
-
-def yieldable(group: Group) -> tuple[Placement, ...]:
-    """The room that a group may yield: not that of refused binds, which is kept for half a minute
-    at most (B3).
-    """
-    placements: list[Placement] = []
-    for gang in group.gangs:
-        placements += gang.held
-        placements += gang.unbound
-
-    return tuple(placements)

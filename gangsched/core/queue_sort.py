@@ -20,14 +20,12 @@ _InTurn: TypeAlias = tuple[int, int, int, str]
 
 
 def group_key(group: Group) -> Rank:
-    """Sort key: priority, then broken groups first, those that are broken for longest before the
-    others, then age, then id (Q1, Q2, L10); smaller first.
+    """Sort key: rests of starts, priority, then broken groups first, those that are broken for
+    longest before the others, then age, then id (Q1, Q2, L10); smaller first.
     """
     # The id makes the order total: plans must not depend on the order of their input.
     return (
-        -group.priority,
-        group.turn,
-        group.broken_since_s,
+        *group.order,
         group.creation_s,
         group.id,
     )
@@ -42,7 +40,7 @@ def in_turns(groups: Sequence[Group], looked_at: Set[str]) -> list[Group]:
     ranks = []
     turns: Counter[_InTurn] = Counter()
     for group in groups:
-        rank = (-group.priority, group.turn, group.broken_since_s, namespace_of(group.gangs[0].id))
+        rank = (*group.order, namespace_of(group.gangs[0].id))
         ranks.append(rank)
         # Its turn was in an earlier plan. Else a namespace of which each group takes a whole plan
         # would have the first turn of each.
@@ -60,7 +58,8 @@ def in_turns(groups: Sequence[Group], looked_at: Set[str]) -> list[Group]:
         keyed.append(((is_again, *rank[:3], had[rank], place), group))
         had[rank] += 1
 
-    return [group for _, group in sorted(keyed, key=lambda entry: entry[0])]
+    keyed.sort(key=lambda entry: entry[0])
+    return [group for _, group in keyed]
 
 
 CLASSES_S: Final = (
@@ -82,9 +81,7 @@ def passing_key(group: Group) -> tuple[int, int, int, int, int, str]:
     # Classes, so that a minute less does not beat an hour of waiting.
     run_class = bisect_left(CLASSES_S, group.run_time_s)
     return (
-        -group.priority,
-        group.turn,
-        group.broken_since_s,
+        *group.order,
         run_class,
         group.creation_s,
         group.id,

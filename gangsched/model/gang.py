@@ -28,6 +28,8 @@ Rank: TypeAlias = tuple[int, int, int, int, str]
 """Where a group stands among all that wait (Q1, Q2); smaller goes first."""
 
 
+REST_PRECEDENCE: Final = -(2**31)
+"""Before every priority, which are numbers of 32 bits."""
 ORDINARY_TURN: Final = 3
 """The turn of a group that has not started, or grows."""
 PLAIN: Final = "pod:"
@@ -148,8 +150,10 @@ class Gang(msgspec.Struct, frozen=True, kw_only=True):
     #: The `retry` members that still have their room.
     kept: tuple[Placement, ...] = ()
     held: tuple[Placement, ...] = ()
-    #: Other members that have room and are not bound: they wait for their claims, or keep the room
-    #: of a start of which no bind succeeded. Not those whose claims are being written.
+    #: Members that keep the room of a start of which no bind of this gang succeeded: they are
+    #: placed with its others once their back-off is over (B3).
+    refused: tuple[Placement, ...] = ()
+    #: Members that have room and wait for their claims. Not those whose claims are being written.
     unbound: tuple[Placement, ...] = ()
     #: Members that are bound or being bound and not terminating; `nodes` are the nodes of bound
     #: ones.
@@ -254,6 +258,19 @@ class Gang(msgspec.Struct, frozen=True, kw_only=True):
         waiting = len(self.pending) + len(self.retry) + len(self.kept) + len(self.held)
         return waiting + self.bound + done
 
+    @property
+    def yieldable(self) -> tuple[Placement, ...]:
+        """The room of its members that the gang can do without, as far as it knows."""
+        return (*self.held, *self.refused, *self.unbound)
+
+    @property
+    def unsent_pods(self) -> tuple[Pod, ...]:
+        """The members that its start may have been sent without: those that wait for their claims
+        are part of it.
+        """
+        with_room = (placement.pod for placement in (*self.kept, *self.refused))
+        return (*self.pending, *with_room)
+
     def counted(self, placed: int) -> int:
         """Number of members that Permit counts once `placed` of the pending ones have a node
         (semantics B1).
@@ -353,6 +370,17 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         return self.namespaces == {namespace_of(key)}
 
     @property
+    def order(self) -> tuple[int, int, int]:
+        """What ranks the group before its age, smaller goes first (Q1, Q2, L10): its priority, its
+        turn within that, and since when it is broken.
+
+        The rest of a start goes before all priorities: who takes the room that it lacks makes half
+        a group of what runs. A higher priority may evict the group as a whole.
+        """
+        precedence = REST_PRECEDENCE if self.rest else -self.priority
+        return (precedence, self.turn, self.broken_since_s)
+
+    @property
     def turn(self) -> int:
         """Among groups of equal priority, smaller goes first (Q2): the rest of a start, then what
         is broken otherwise.
@@ -404,11 +432,26 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         """Room of members of which none runs there: groups of higher priority take it before they
         evict anybody (D1, V6).
         """
-        return tuple(
-            placement
-            for gang in self.gangs
-            for placement in (*gang.held, *gang.kept, *gang.unbound)
-        )
+        placements: list[Placement] = []
+        for gang in self.gangs:
+            placements += gang.kept
+            placements += gang.yieldable
+
+        return tuple(placements)
+
+    @property
+    def yieldable(self) -> tuple[Placement, ...]:
+        """The room that the group may yield: nothing that is left of a start, and not that of
+        refused binds of a gang that has started, which is kept for half a minute at most (B3).
+        """
+        if self.rest:
+            return ()
+
+        placements: list[Placement] = []
+        for gang in self.gangs:
+            placements += gang.yieldable
+
+        return tuple(placements)
 
     @property
     def run_time_s(self) -> float:

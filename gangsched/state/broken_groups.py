@@ -107,12 +107,12 @@ def _sent(gangs: Iterable[Gang], start: JointStart) -> int:
 
 
 def _youngest_s(gang: Gang) -> int:
-    return max(pod.creation_s for pod in gang.pending)
+    return max(pod.creation_s for pod in gang.unsent_pods)
 
 
 def _may_be_rest(gang: Gang) -> bool:
-    """Whether a start that was sent in part may lack pending members of this gang."""
-    if not gang.pending:
+    """Whether a start that was sent in part may lack members of this gang."""
+    if not gang.unsent_pods:
         return False
 
     # All that its start needs has a node, and waits for its claims: the others are above the
@@ -138,7 +138,7 @@ def is_pinned(
         return False
 
     for gang in gangs:
-        if gang.id in rest and any(map(fixes_node, gang.pending)):
+        if gang.id in rest and any(map(fixes_node, gang.unsent_pods)):
             return True
 
     labels = {gang.id: _required_by(gang) for gang in gangs}

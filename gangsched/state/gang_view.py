@@ -55,10 +55,7 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
     # count a replacement as new.
     record.roster.observe(record.members.values())
     record.start.learn(record.members.values())
-    by_state: defaultdict[State, list[Member]] = defaultdict(list)
-
-    for member in record.members.values():
-        by_state[member.state].append(member)
+    by_state = _by_state(record)
 
     started = [member for state in STARTED for member in by_state[state]]
     pending = by_state[State.PENDING]
@@ -77,21 +74,23 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
     # By stamps and not by numbers: after a restart nothing else says which members gangsched bound.
     permit = newest(started) or (None if record.begins_beside else record.continued())
 
+    kept = _placements(by_state[State.KEPT])
+    refused: tuple[Placement, ...] = ()
     # no bind went through: what failed is part of a whole gang again (decision 10)
     if permit is None:
         pending = [*pending, *retry]
         retry = []
+        refused, kept = kept, refused
 
     gang = Gang(
         id=record.id,
         plain=True,
         pending=in_member_order((member.pod for member in pending), policy),
         retry=in_member_order((member.pod for member in retry), policy),
-        # Of a gang that has not started, they are placed with the others once their back-off is
-        # over (B3).
-        kept=_placements(by_state[State.KEPT]) if permit is not None else (),
+        kept=kept,
+        refused=refused,
         held=_placements(by_state[State.HELD]),
-        unbound=_placements(_unbound(by_state, has_started=permit is not None)),
+        unbound=_placements(_waiting_for_claims(by_state)),
         # Another scheduler's binds count towards the minimum, too, and never make a gang satisfied
         # (B4).
         bound=len(started),
@@ -150,7 +149,8 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
 
     # Those with a node fix the domains of their slices: later members of the same slice must join
     # them.
-    there = [*started, *by_state.get(State.KEPT, ()), *by_state.get(State.HELD, ())]
+    with_room = [*by_state[State.KEPT], *by_state[State.HELD]]
+    there = [*started, *with_room]
     return structs.replace(
         gang,
         indexed=record.index_problem is None and all(member.pod.index >= 0 for member in members),
@@ -162,7 +162,8 @@ def _accelerated_nodes(members: Sequence[Member], policy: GpuPolicy) -> tuple[st
     """The nodes of members with accelerators, which fix the GPU product of the others."""
     nodes: set[str] = set()
     for member in members:
-        if any(policy.is_accelerator(name) for name, _ in member.pod.shape.requests):
+        names = [name for name, _ in member.pod.shape.requests]
+        if any(map(policy.is_accelerator, names)):
             nodes.add(member.node)
 
     return tuple(sorted(nodes))
@@ -205,7 +206,8 @@ def _beside_another_run(
     """
     others_pods = [member.pod for member in others]
     first = min(others_pods, key=lambda pod: pod.key)
-    before = min((pod for pod in started if pod.owner), key=lambda pod: pod.key, default=first)
+    owned = [pod for pod in started if pod.owner]
+    before = min(owned, key=lambda pod: pod.key, default=first)
     note = (
         f"{first.controller_kind} {first.namespace}/{first.owner} starts as a whole, beside"
         f" {before.controller_kind} {before.namespace}/{before.owner}"
@@ -217,22 +219,22 @@ def _beside_another_run(
     return structs.replace(gang, min_note=note)
 
 
-def _unbound(
-    by_state: Mapping[State, list[Member]],
-    *,
-    has_started: bool,
-) -> list[Member]:
-    """Members with room that are not bound, beside those in `held` and `kept`."""
-    waiting = [
-        member
-        for member in by_state.get(State.WAITING_FOR_CLAIMS, ())
-        # While its claims are being written it is not known what would have to be taken back.
-        if member.wait is not None and member.wait.is_written
-    ]
-    if has_started:
-        return waiting
+def _by_state(record: GangRecord) -> defaultdict[State, list[Member]]:
+    by_state: defaultdict[State, list[Member]] = defaultdict(list)
+    for member in record.members.values():
+        by_state[member.state].append(member)
 
-    return [*waiting, *by_state.get(State.KEPT, ())]
+    return by_state
+
+
+def _waiting_for_claims(by_state: Mapping[State, list[Member]]) -> list[Member]:
+    waiting: list[Member] = []
+    for member in by_state.get(State.WAITING_FOR_CLAIMS, ()):
+        # While its claims are being written it is not known what would have to be taken back.
+        if member.wait is not None and member.wait.is_written:
+            waiting.append(member)
+
+    return waiting
 
 
 def is_of_start(member: Member, permit: PermitStamp | None) -> bool:

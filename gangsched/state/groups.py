@@ -317,9 +317,9 @@ class Registry:
             pods += present.pending
             pods += present.retry
 
-        pods += [
-            placement.pod for gang in gangs for placement in (*gang.kept, *gang.held, *gang.unbound)
-        ]
+        for gang in gangs:
+            pods += [placement.pod for placement in (*gang.kept, *gang.yieldable)]
+
         complete = self._complete_starts(gangs)
         rest = rest_of_start(gangs, root, complete)
 

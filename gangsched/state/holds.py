@@ -46,7 +46,8 @@ class _OwnRoom:
         """What did not yield as the room was `before`: holds did, to those above them."""
         if before is None:
             return self.unbound.values()
-        if self.priority < before.priority:
+        # None of it yielded while it was kept for the rest of a start.
+        if self.priority < before.priority or not before.placements:
             return self.placements
 
         return [self.unbound[uid] for uid in self.unbound.keys() - before.unbound.keys()]
@@ -110,9 +111,10 @@ class Holds:
         view = self._registry.group(group.id, now_s)
         held: list[Placement] = []
         unbound = {}
-        for gang in view.gangs:
+        # What is left of a start yields to nobody.
+        for gang in () if view.rest else view.gangs:
             held += gang.held
-            for placement in gang.unbound:
+            for placement in (*gang.refused, *gang.unbound):
                 unbound[placement.pod.uid] = placement
 
         room = _OwnRoom(view.priority, tuple(held), unbound)
@@ -346,7 +348,7 @@ class Holds:
         """Whether the group has members with room that are neither bound nor held."""
         for gang in group.gangs:
             view = self._registry.view(gang)
-            if view.unbound or view.kept:
+            if view.unbound or view.refused or view.kept:
                 return True
 
         return False

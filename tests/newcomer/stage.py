@@ -42,6 +42,9 @@ LASTING = {"InvalidGang", "Degraded", "MixedSchedulers", "KubeletRejected"}
 SAMPLE_TIME = "2026-11-22T22:30Z"
 _SAID = re.compile(r"(?:Pod|Pods|PodGroup)[^:]*: \w+=\w+, \w+: (.+)")
 _SAME_EVENT = re.compile(r"Event \w+: the same")
+DELETING = re.compile(r"; \d+ (?:is|are) being deleted and (?:does|do) not count")
+"""What an Event may say besides: the API server removes a pod without a node in two steps, and
+whether somebody is told between them is chance."""
 LONG_WORDS = 8
 OFTEN = re.compile(
     r"Preemption: no pods of lower priority run on eligible nodes\. Not reserved[^.]*\."
@@ -306,7 +309,7 @@ def _of_events(events: list[Object], pods: list[Object], groups: list[Object]) -
     losses = [event for event in in_order if event["reason"] == "Degraded"]
     lines = set()
     for event in in_order:
-        reason, note = event["reason"], event["note"]
+        reason, note = event["reason"], DELETING.sub("", event["note"])
         stays = note.partition(": ")[0]
         is_true = any(reason == of and text.partition(": ")[0] == stays for of, text in now)
         lasts = reason in LASTING and event not in losses[:-1]

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from msgspec import structs
 
-from gangsched.core.post_filter import yieldable
 from gangsched.core.preemption import blocked
 from gangsched.core.preemption.by_rounds import GIVEN_UP, LEFT_OVER, Probe, TrialRounds
 from gangsched.core.preemption.columns import RunningColumns
@@ -424,7 +423,7 @@ class Attempt:
 
 def held(group: Group) -> list[tuple[Pod, str]]:
     """The group's unbound pods that may give up their room, each with its node."""
-    return [(placement.pod, placement.node) for placement in yieldable(group)]
+    return [(placement.pod, placement.node) for placement in group.yieldable]
 
 
 BISECTIONS = 4

@@ -239,9 +239,7 @@ def rank(head: Head, first: str) -> tuple[int, int, int, bool, int, str]:
     """
     group = head.group
     return (
-        -group.priority,
-        group.turn,
-        group.broken_since_s,
+        *group.order,
         group.id != first,
         head.since_s,
         group.id,

@@ -46,6 +46,15 @@ def test_broken_groups_go_first_within_their_priority() -> None:
     assert sorted([older, broken, higher], key=group_key) == [higher, broken, older]
 
 
+def test_the_rest_of_a_start_goes_before_every_priority() -> None:
+    """B3, Q2: a higher priority that takes the room that it lacks would make half a group of what
+    runs.
+    """
+    highest = group(gang("ns/a"), priority=2_000_000_000, creation_s=1)
+    rest = group(gang("ns/b"), broken=True, rest=frozenset({"ns/b"}), creation_s=2)
+    assert sorted([highest, rest], key=group_key) == [rest, highest]
+
+
 def test_namespaces_take_turns() -> None:
     """Q4: within a priority one group of each namespace, then the next of each; a plain pod is of
     its namespace.

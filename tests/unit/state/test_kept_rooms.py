@@ -143,6 +143,27 @@ def test_a_member_that_waits_for_its_volume_does_not_stand_in_for_one_that_was_r
     assert world.bound().keys() == {"here", "there", "lost"}
 
 
+def test_a_higher_priority_does_not_take_the_room_of_a_gang_whose_sibling_runs() -> None:
+    """B3, D1: no bind of the gang went through, and yet it is what is left of a start."""
+    world = World(node("n0", gpus=2))
+    world.fate = lambda order: "failed" if order.uid == "lost" else "bound"
+    for name, gang in (("here", "a"), ("lost", "b")):
+        metadata = gang_metadata(gang, min_member=1, groups=["ns/a", "ns/b"])
+        world.create(pod(name, uid=name, gang_metadata=metadata))
+
+    world.settle()
+    assert world.bound().keys() == {"here"}
+    assert world.state.members["lost"].state is State.KEPT
+
+    world.create(msgspec.structs.replace(rival("GPU"), priority=1000))
+    world.settle()
+    assert world.state.members["lost"].state is State.KEPT
+
+    world.fate = lambda _: "bound"
+    world.advance(2.0)
+    assert world.bound().keys() == {"here", "lost"}
+
+
 def test_its_next_start_keeps_its_room_for_as_long() -> None:
     """What a member kept in one start is not counted in the next one."""
     world = half_started()
