@@ -104,6 +104,11 @@ class Volume(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     driver: str = ""
     handle: str = ""
 
+    @property
+    def pins(self) -> bool:
+        """Whether it leaves its pods some nodes only."""
+        return self.required is not None or bool(self.zones)
+
 
 class StorageClass(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A StorageClass.
@@ -146,6 +151,11 @@ class ResourceClaim(InNamespace, frozen=True, gc=False, kw_only=True):
     finalizers: tuple[str, ...] = ()
     has_more: bool = False
     asks: DeviceClaim | None = None
+
+    @property
+    def pins(self) -> bool:
+        """Whether its devices leave its pods some nodes only."""
+        return self.required is not None
 
     @property
     def key(self) -> str:

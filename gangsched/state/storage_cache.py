@@ -244,7 +244,7 @@ class StorageCache:
             key = use.key(pod.namespace)
             if use.device:
                 devices = self.resource_claim(key)
-                if devices is not None and devices.required is not None:
+                if devices is not None and devices.pins:
                     return True
 
                 continue
@@ -256,7 +256,7 @@ class StorageCache:
                 return True
 
             volume = self.volumes.get(claim.volume_name)
-            if volume is not None and (volume.required is not None or volume.zones):
+            if volume is not None and volume.pins:
                 return True
 
         return False

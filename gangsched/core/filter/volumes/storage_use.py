@@ -456,9 +456,9 @@ class StorageUse:
             return False
 
         needs = self.needs(pod)
-        if any(volume.required is not None or volume.zones for volume in needs.bound):
+        if any(volume.pins for volume in needs.bound):
             return True
-        if any(claim.required is not None for claim in needs.devices):
+        if any(claim.pins for claim in needs.devices):
             return True
 
         return any(claim.selected_node is not None for claim in needs.unbound)
