@@ -37,6 +37,7 @@ INDEXES: Mapping[str, str] = {
     "Holds._rooms": "whose members have room that they may yield",
     "Holds._unlooked": "that may have lost held room, until they are looked at",
     "Holds._yielded": "that wait for another group",
+    "Preemptors._searching": "for which the next plan goes on looking for victims",
     "Preemptions._lowest": "woken when a group of lower priority waits",
     "HoldingBack._waiting": "of which the first holds others back",
     "Nominations._of_group": "whose nomination outlives them until the next look",
@@ -69,6 +70,7 @@ INDEXES: Mapping[str, str] = {
 """Containers that have ids or records of groups, and in which order or for what."""
 
 SELDOM = {
+    "Preemptors._searching",
     "Holds._unlooked",
     "Holds._yielded",
     "Overdue.heads",

@@ -6,7 +6,8 @@ of its pods if it were empty, or on which lower-priority groups are held back fo
 one of a pod, a nomination, a budget or the node itself; it also counts that a pod becomes old
 enough to be evicted. Of equal preemptors (a *kind*) only the first in rank is examined, because a
 change that does not help the first does not help the others. So an event costs one check per kind,
-and there are at most `AT_ONCE` examinations per second, however many groups wait.
+and there are at most `AT_ONCE` examinations per second, however many groups wait. What changes
+during a search that takes several plans counts as changed once it has ended in vain.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ UNHELPED: Final = frozenset(
     {Obstacle.POLICY_NEVER, Obstacle.FORBIDDEN, Obstacle.BACK_OFF, Obstacle.DELAYED, Obstacle.LATER}
 )
 """Obstacles that nothing on a node ends; each ends by itself, with the group, or never."""
+ANYWHERE: Final = ""
+"""Instead of a node: what changed is on none."""
 
 
 class Preemptors:
@@ -58,6 +61,8 @@ class Preemptors:
         self._changed: set[str] = set()
         self._is_anywhere = False
         self._looked_s = -math.inf
+        # for which the next plan goes on looking for victims
+        self._searching: set[str] = set()
 
     def put(self, group: Group, found: NotHelpful) -> None:
         """Record that preemption was allowed but did not help the group."""
@@ -92,9 +97,25 @@ class Preemptors:
             woken = None if woken == kind else woken
 
         self._pass_on(woken)
+        if found.why is Obstacle.LATER:
+            self._searching.add(group.id)
+        else:
+            self._look_again(record)
+
+    def _look_again(self, group: GroupRecord) -> None:
+        """Note again what changed while plans looked for victims, of which the first may have
+        passed over where it was.
+        """
+        self._searching.discard(group.id)
+        missed = group.missed
+        group.missed = frozenset()
+        if missed:
+            self.note(missed - {ANYWHERE}, anywhere=ANYWHERE in missed)
 
     def left(self, group: GroupRecord) -> None:
         """Remove a group that is gone, or no longer waits for room that it may preempt."""
+        self._searching.discard(group.id)
+        group.missed = frozenset()
         self.remove(group)
         woken = group.woken_as
         group.woken_as = None
@@ -128,9 +149,16 @@ class Preemptors:
 
     def note(self, nodes: Iterable[str], *, anywhere: bool = False) -> None:
         """Record a change on these nodes, or `anywhere`, that may help a preemptor."""
-        self._changed.update(nodes)
+        changed = frozenset(nodes)
+        self._changed |= changed
         self._is_anywhere |= anywhere
         self.version += 1
+
+        for searching in self._searching:
+            group = self._groups[searching]
+            group.missed |= changed
+            if anywhere:
+                group.missed |= {ANYWHERE}
 
     def look(
         self,

@@ -8,15 +8,18 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
+import pytest
 
 from gangsched.api import keys
+from gangsched.core.preemption import by_rounds
 from gangsched.model.disruption import PodDisruptionBudget
+from gangsched.model.inter_pod import InterPodConstraints, PodTerm, Requirement
 from gangsched.model.objects import Phase, Pod
-from gangsched.model.preemption import PreemptionSettings
+from gangsched.model.preemption import NotHelpful, Obstacle, PreemptionSettings
 from gangsched.model.protocol import Applied
 from gangsched.state.queueing.preemptors import AT_ONCE, EVERY_S
 from gangsched.state.rule_set import Rules
-from tests.builders import GPU, gang_metadata, members, node, pod, pod_group, running
+from tests.builders import GPU, gang_metadata, members, node, pod, pod_group, running, shape
 from tests.world import EPOCH_S, World
 
 
@@ -292,4 +295,44 @@ def test_a_node_that_is_avoided_no_more_may_be_preempted() -> None:
     world.settle().advance(50)
     assert not world.state.preemptions.nominations.all()
     world.advance(10)
+    assert preempts(world)
+
+
+def test_what_changes_during_a_search_of_several_plans_is_looked_at_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """V25: the first plan has passed over the rack of a node that opens before the last one ends in
+    vain.
+    """
+    monkeypatch.setattr(by_rounds, "ROUNDS", 5)
+    world = unswept()
+    closed = node("a2", labels={"rack": "a"}, unschedulable=True)
+    world.add_nodes(node("a1", labels={"rack": "a"}), closed, node("b1", labels={"rack": "b"}))
+    for name in ("a1", "a2", "b1"):
+        for number in range(4):
+            on(world, f"{name}-{number}", 2, name, priority=1)
+
+    world.settle().advance(2 * EVERY_S)
+    apart = PodTerm("kubernetes.io/hostname", (Requirement("app", "In", ("x",)),))
+    terms = InterPodConstraints(anti_affinity=(apart,))
+    metadata = gang_metadata("high", min_member=2, topology="rack")
+    for number in range(2):
+        world.create(
+            pod(
+                f"high-{number}",
+                of=shape(2, inter_pod=terms),
+                priority=1000,
+                labels={"app": "x"},
+                gang_metadata=metadata,
+            )
+        )
+
+    world.turn()
+    found = world.verdict("ns/high").preemption
+    assert isinstance(found, NotHelpful)
+    assert found.why is Obstacle.LATER
+
+    world.add_nodes(msgspec.structs.replace(closed, unschedulable=False))
+    world.turn()
+    assert not world.state.preemptions.nominations.all()
     assert preempts(world)
