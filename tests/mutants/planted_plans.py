@@ -77,6 +77,11 @@ def broken_groups_queue_like_others(key: Any) -> Any:
     return lambda group: key(structs.replace(group, broken=False))
 
 
+@bug("B3", "model.gang:Group.order", "unit/core/test_queue_sort.py")
+def the_rest_of_a_start_keeps_to_its_priority(_: Any) -> Any:
+    return property(lambda group: (-group.priority, group.turn, group.broken_since_s))
+
+
 @bug("P3", "core.pre_filter:unhindered", "unit/core/test_pre_filter.py")
 def a_satisfied_gang_waits_for_its_siblings(unhindered: Any) -> Any:
     return lambda group: [] if refusals(group) else unhindered(group)
