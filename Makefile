@@ -99,7 +99,7 @@ properties: install ## 2,000 generated cases of each property, and the long form
 		status=$$?; wait $$first || status=$$?; exit $$status
 
 .PHONY: nightly
-nightly: properties sentences device-gangs tree-gangs moved-labels lives starts mutants sim parity crashes faults ## What takes hours: more cases and trials than the gate has
+nightly: properties sentences device-gangs tree-gangs moved-labels lives starts mutants sim parity crashes faults attacks ## What takes hours: more cases and trials than the gate has
 
 .PHONY: lives
 lives: install ## Compare the phase of LIVES=10000 random lives of a gang from SEED with an oracle
@@ -391,8 +391,12 @@ bench-waves: install control-plane ## Hundreds of groups preempt at once; CASES=
 bench-turns: install ## The longest turn of the loop in each of these waves, on a virtual clock; CASES='singles-4 hero-256'; fails above 50 ms
 	@$(RUN)python -m bench.waves.turns $(CASES)
 
-.PHONY: attacks
-attacks: install control-plane ## Attack the gangs API, and time what bystanders notice: ATTACK_S=60, KIND=regex
+.PHONY: attacks api-attacks
+attacks: install control-plane ## A rival scheduler, lost writes and killed leaders against gangs of all kinds, MINUTES=20 each, from SEED=1; KIND=regex
+	@ATTACK_MINUTES=$(if $(filter command line,$(origin MINUTES)),$(MINUTES),20) ATTACK_SEED=$(SEED) \
+	$(RUN)pytest -q -s -o faulthandler_timeout=0 tests/e2e/test_attacks.py $(if $(KIND),-k '$(KIND)')
+
+api-attacks: install control-plane ## Attack the gangs API, and time what bystanders notice: ATTACK_S=60, KIND=regex
 	@ATTACK_S=$(or $(ATTACK_S),60) $(RUN)pytest -q -s -o faulthandler_timeout=0 tests/e2e/visibility/test_attacks.py $(if $(KIND),-k '$(KIND)')
 
 .PHONY: bench-visibility

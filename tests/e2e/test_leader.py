@@ -6,25 +6,26 @@ soon.
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import signal
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from random import Random
 from typing import TypeVar
 
 import pytest
 from control_plane import ControlPlane
 from control_plane import objects as make
-from control_plane.api import Api, Object
+from control_plane.api import Api
 from control_plane.checks import Checks
 from control_plane.daemon import Daemon
 from control_plane.following import Following
 
+from tests.crowd import GPUS, Crowd, Made
 from tests.faults.recording import RecordingProxy, Write, by_non_holders
 from tests.kwok_plane import plane_with_nodes
 
@@ -35,7 +36,7 @@ TRIALS = int(os.environ.get("LEADER_TRIALS", "0"))
 KINDS = os.environ.get("LEADER_KINDS", "killed,stopped,told_to_go").split(",")
 DURATION_S = 15.0 if TRIALS else 5.0
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/gangsched-system/leases/gangsched"
-NODES, GPUS = 4, 8
+NODES = 4
 GANGS, RUN_S = 8, 0.3
 WITHIN_S = 2 * DURATION_S + 20.0
 
@@ -47,19 +48,22 @@ def plane() -> Iterator[ControlPlane]:
         yield plane
 
 
+def of_four(name: str, _random: Random, _nodes: int) -> Made:
+    """Gangs that are alike, so that take-overs can be compared."""
+    return make.gang(name, members=4, gpus=2), {name: 4}
+
+
 class Load:
     """Gangs of four that run for a moment and are replaced, in a thread, so that there is always
     something to bind.
     """
 
     def __init__(self, plane: ControlPlane, checks: Checks) -> None:
-        self._api, self._checks = Api.of(plane), checks
-        self._number = itertools.count()
-        self._gangs: dict[str, list[Object]] = {}
+        self._api = Api.of(plane)
+        self.crowd = Crowd(self._api, checks, Random(1), "load", NODES, kinds=(of_four,))
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="load", daemon=True)
         self.failed: BaseException | None = None
-        self.created = 0
 
     def __enter__(self) -> Load:
         self._thread.start()
@@ -72,41 +76,27 @@ class Load:
 
     def _run(self) -> None:
         try:
-            while not self._ends.is_set():
-                self._step()
+            while not self._ends.wait(0.05):
+                self.crowd.refill(GANGS)
+                self.crowd.take_away(self.crowd.started(ran_s=RUN_S))
+
             deadline_s = time.monotonic() + WITHIN_S
-            while self._gangs:  # nothing is lost: all that were created start
+            while self.crowd.jobs:  # nothing is lost: all that were created start
                 assert time.monotonic() < deadline_s, (
-                    f"these gangs never started: {sorted(self._gangs)}"
+                    f"these gangs never started: {sorted(self.crowd.jobs)}"
                 )
-                self._take_away()
+                self.crowd.take_away(self.crowd.started(ran_s=RUN_S))
                 time.sleep(0.05)
         except BaseException as error:
             self.failed = error
-
-    def _step(self) -> None:
-        while len(self._gangs) < GANGS:
-            name = f"load-{next(self._number)}"
-            self._checks.expect(f"default/{name}", 4)
-            self._gangs[name] = make.create_all(self._api, make.gang(name, members=4, gpus=2))
-            self.created += 1
-        self._take_away()
-        self._ends.wait(0.05)
-
-    def _take_away(self) -> None:
-        now_s = time.monotonic()
-        for name in list(self._gangs):
-            started_s = self._checks.started_s(f"default/{name}")
-            if started_s is not None and now_s > started_s + RUN_S:
-                for item in reversed(self._gangs.pop(name)):
-                    self._api.delete(f"{self._api.path_of(item)}/{item['metadata']['name']}")
 
 
 class Pair:
     """Two replicas, "a" and "b", each behind a proxy of its own."""
 
-    def __init__(self, plane: ControlPlane) -> None:
+    def __init__(self, plane: ControlPlane, *, extra_args: Sequence[str] = ()) -> None:
         self.plane = plane
+        self._extra_args = extra_args
         self.writes: list[Write] = []
         self.replicas: dict[str, Daemon] = {}
         self.log_lines: list[dict[str, object]] = []
@@ -122,7 +112,7 @@ class Pair:
             self.replicas[name] = Daemon(
                 self.plane,
                 url=proxy.url,
-                extra_args=["--leader-elect"],
+                extra_args=["--leader-elect", *self._extra_args],
                 environment=environment,
                 log_path=self.plane.logs / f"replica-{name}.log",
             )
@@ -142,9 +132,9 @@ class Pair:
         except OSError:
             return ""
 
-    def await_leader(self) -> str:
-        """Until one of those that run leads."""
-        running = [name for name, replica in self.replicas.items() if replica.pid]
+    def await_leader(self, *names: str) -> str:
+        """Until one of these leads, by default of all that run."""
+        running = names or [name for name, replica in self.replicas.items() if replica.pid]
         return wait(
             lambda: next((name for name in running if self.role(name) == "leader"), None),
             "a leader",
@@ -275,8 +265,8 @@ def test_one_binds_and_only_one_whatever_becomes_of_the_leader(plane: ControlPla
         )
         wrong = by_non_holders(pair.writes)
         print(
-            f"{load.created} gangs, {binds} binds, {len(pair.writes)} writes, {len(wrong)} by a"
-            " non-holder"
+            f"{load.crowd.created} gangs, {binds} binds, {len(pair.writes)} writes,"
+            f" {len(wrong)} by a non-holder"
         )
     api.close()
     assert wrong == []

@@ -251,12 +251,6 @@ def only_waiting() -> list[Object]:
     ]
 
 
-def internal_errors(daemon: Daemon) -> float:
-    """The number of times that a gang was set aside."""
-    name = "gangsched_internal_errors_total"
-    return sum(value for key, value in daemon.metrics().items() if key.startswith(name))
-
-
 @pytest.mark.parametrize(
     "objects", [two_shapes, nothing_needed, nothing_needed_in_a_rack, only_waiting]
 )
@@ -282,12 +276,12 @@ def test_a_tree_ends_no_process(
         make.create_all(tenant, child("late", "svc", [1, 1]))
         assert bound_within(api, pods, "second") < BOUND_S
 
-        assert internal_errors(daemon) == 0
+        assert daemon.internal_errors() == 0
 
         daemon.kill()
         daemon.start()
         assert bound_within(api, pods, "third") < BOUND_S
-        assert internal_errors(daemon) == 0
+        assert daemon.internal_errors() == 0
 
 
 def test_a_pod_above_a_bound_keeps_nobody_off_its_node(

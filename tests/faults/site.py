@@ -4,16 +4,16 @@
         site.create(objects)
         site.wait_until(lambda: site.is_whole(gang), within_s=30.0, what="the gang")
 
-Invariant: it judges by what the API server says: no node over-committed, no pod bound twice, no
-gang between none and its minimum at rest. It takes everything away that was created through it.
+Invariant: it judges by what the API server says: no node over-committed, no pod bound twice or
+moved, no gang between none and its minimum at rest. It takes everything away that was created
+through it.
 """
 
 from __future__ import annotations
 
 import json
-import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from http import HTTPStatus
@@ -49,11 +49,9 @@ class Site:
         self.daemon = Daemon(plane, url="")
         #: How long a gang may be half bound depends on the fault; each test says it itself.
         self.checks = Checks(limit_s=float("inf"))
-        self._nodes_of: defaultdict[str, set[str]] = defaultdict(set)
         self._created: list[Object] = []
         self._expected: dict[str, int] = {}
         self._started_at = 0
-        self._lock = threading.Lock()
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -61,7 +59,7 @@ class Site:
         enter(self.proxy)
         self.daemon = Daemon(self.plane, url=self.proxy.url, ready_timeout_s=READY_WITHIN_S)
         enter(Following(self.api, "/api/v1/nodes", on_change=self.checks.node_changed))
-        self.pods = enter(Following(self.api, "/api/v1/pods", on_change=self._pod_changed))
+        self.pods = enter(Following(self.api, "/api/v1/pods", on_change=self.checks.pod_changed))
         self.pod_groups = enter(Following(self.api, POD_GROUPS))
         return self
 
@@ -190,12 +188,6 @@ class Site:
         """What must not be: over-commits, pods bound twice, half gangs, and a state that does not
         agree with itself.
         """
-        with self._lock:
-            moved = [
-                f"a pod was on {sorted(nodes)}"
-                for nodes in self._nodes_of.values()
-                if len(nodes) > 1
-            ]
         binds = Counter(
             f"{asked.namespace}/{asked.name}"
             for asked, status in list(self.proxy.answered)
@@ -207,10 +199,4 @@ class Site:
             for gang, minimum in self._expected.items()
             if 0 < self.checks.bound(gang) < minimum
         ]
-        return [*self.checks.violations, *moved, *twice, *half, *self.daemon.complaints()]
-
-    def _pod_changed(self, kind: str, pod: Object, seen_s: float) -> None:
-        if pod["spec"].get("nodeName"):
-            with self._lock:
-                self._nodes_of[pod["metadata"]["uid"]].add(pod["spec"]["nodeName"])
-        self.checks.pod_changed(kind, pod, seen_s)
+        return [*self.checks.violations, *twice, *half, *self.daemon.complaints()]

@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator
 import pytest
 from control_plane import ControlPlane
 from control_plane import objects as make
-from control_plane.api import Api, Object
+from control_plane.api import Api
 from control_plane.checks import Checks
 from control_plane.daemon import Daemon
 from control_plane.following import Following
 from control_plane.pods import nodes_of
 
+from tests.crowd import GPUS, Crowd
 from tests.faults.answers import etcd_timeout, gateway_page
 from tests.faults.proxy import FaultProxy
 from tests.faults.rules import BlackHole, Drop, Fault, Rule
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.e2e
 
 SEEDS = [int(seed) for seed in os.environ.get("FAULT_SEEDS", "1").split(",")]
 HITS = int(os.environ.get("FAULT_HITS", "10"))
-NODES, GPUS = 4, 8
+NODES = 4
 WAITING_GANGS = 12
 LATEST_S = 5.0
 #: No gang may stay half bound longer than the fault lasts and this.
@@ -43,37 +44,6 @@ def plane() -> Iterator[ControlPlane]:
     """A control plane whose nodes have a kubelet of kwok's, so that deleted pods go."""
     with plane_with_nodes(NODES, gpus=GPUS) as plane:
         yield plane
-
-
-class Crowd:
-    """Gangs that want more than there is, so that room which is given back is taken at once."""
-
-    def __init__(self, api: Api, checks: Checks, rng: random.Random, prefix: str) -> None:
-        self._api, self._checks, self._rng, self._prefix = api, checks, rng, prefix
-        self._number = itertools.count()
-        #: Objects by gang of the gangs that have not been taken away.
-        self.gangs: dict[str, list[Object]] = {}
-
-    def refill(self) -> None:
-        """Keep gangs of several sizes waiting."""
-        while len(self.gangs) < WAITING_GANGS:
-            name = f"{self._prefix}-{next(self._number)}"
-            gpus, members = self._rng.choice(((1, 12), (2, 6), (4, 3), (4, 4), (8, 2), (8, 1)))
-            self._checks.expect(f"default/{name}", members)
-            objects = make.gang(name, members=members, min_member=members, gpus=gpus)
-            self.gangs[name] = make.create_all(self._api, objects)
-
-    def started(self) -> list[str]:
-        """Gangs all of whose members are bound."""
-        return [
-            name for name in self.gangs if self._checks.started_s(f"default/{name}") is not None
-        ]
-
-    def take_away(self, names: list[str]) -> None:
-        """Delete gangs with all that belongs to them."""
-        for name in names:
-            for item in reversed(self.gangs.pop(name)):
-                self._api.delete(f"{self._api.path_of(item)}/{item['metadata']['name']}")
 
 
 def some_of(rng: random.Random, hits: int, fault: Callable[[], Fault]) -> Iterator[Fault | None]:
@@ -106,7 +76,7 @@ def test_the_room_of_a_bind_is_never_given_away(
     """
     rng = random.Random(seed)
     api, checks = Api.of(plane), Checks(limit_s=LATEST_S + RECOVERS_WITHIN_S)
-    crowd = Crowd(api, checks, rng, f"{kind.__name__}{seed}")
+    crowd = Crowd(api, checks, rng, f"{kind.__name__}{seed}", NODES)
     with FaultProxy(plane) as proxy:
         rule = Rule(
             some_of(rng, HITS, lambda: kind(rng)),
@@ -125,7 +95,7 @@ def test_the_room_of_a_bind_is_never_given_away(
                 assert time.monotonic() < deadline_s, (
                     f"only {rule.struck} of {HITS} binds met a fault"
                 )
-                crowd.refill()
+                crowd.refill(WAITING_GANGS)
                 daemon.check()
                 # Started gangs run for a moment, others take their room, and what was answered late
                 # lands meanwhile.
@@ -135,7 +105,7 @@ def test_the_room_of_a_bind_is_never_given_away(
                 time.sleep(rng.uniform(0.2, 1.0))
                 crowd.take_away(started)
             checks.look(time.monotonic())
-            crowd.take_away(list(crowd.gangs))
+            crowd.take_away(list(crowd.jobs))
             pods.wait_for(lambda left: not left or None, within_s=30.0, what="the pods to go")
     api.close()
     print(

@@ -1,15 +1,16 @@
 """An observer that checks the scheduler's two promises while it works.
 
-Invariant: no node is ever over-committed, and no gang stays between none and its minimum for longer
-than a limit (its binds are separate writes, so it is there for a moment). It judges by the API
-server's watch events, in their order, and shares no code with the scheduler. Not judged here:
-*whether* a gang should have started.
+Invariant: no node is ever over-committed, no pod leaves its node for another, and no gang stays
+between none and its minimum for longer than a limit (its binds are separate writes, so it is there
+for a moment). It judges by the API server's watch events, in their order, and shares no code with
+the scheduler. Not judged here: *whether* a gang should have started.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -60,10 +61,18 @@ class _Doubt:
 class Checks:
     """Call `node_changed` and `pod_changed` (both fit `Following(on_change=…)`), and `look` now and
     then.
+
+    `judges`: whether the scheduler answers for the bind of a pod that was seen then; None: always.
     """
 
-    def __init__(self, *, limit_s: float = PARTLY_BOUND_LIMIT_S) -> None:
+    def __init__(
+        self,
+        *,
+        limit_s: float = PARTLY_BOUND_LIMIT_S,
+        judges: Callable[[Object, float], bool] | None = None,
+    ) -> None:
         self._limit_s = limit_s
+        self._judges = judges
         self._lock = threading.Lock()
         self._allocatable: dict[str, Amounts] = {}
         self._used: defaultdict[str, Amounts] = defaultdict(lambda: defaultdict(Decimal))
@@ -81,6 +90,11 @@ class Checks:
         """Check a gang, "namespace/name"; call it before its pods exist."""
         with self._lock:
             self._gangs[gang] = _Gang(min_member)
+
+    def excuse(self, gang: str) -> None:
+        """Others have bound or evicted members of this gang: it may be partly bound."""
+        with self._lock:
+            self._gangs[gang].told = True
 
     def started_s(self, gang: str) -> float | None:
         """When the gang was first seen with its minimum bound (monotonic)."""
@@ -113,7 +127,9 @@ class Checks:
             if changed and ended:
                 self._remove(uid)
             elif changed:
-                self._place(uid, node, pod)
+                self._place(uid, node, pod, seen_s)
+            elif node and uid in self._placed and self._placed[uid][0] != node:
+                self.violations.append(f"Pod {_key(pod)} left {self._placed[uid][0]} for {node}.")
             if changed:
                 used = sum(amounts[GPU] for amounts in self._used.values())
                 self.gpus_in_use.append((seen_s, int(used)))
@@ -127,17 +143,21 @@ class Checks:
 
     # --- inside ----------------------------------------------------------------------------------
 
-    def _place(self, uid: str, node: str, pod: Object) -> None:
+    def _place(self, uid: str, node: str, pod: Object, seen_s: float) -> None:
         requests = _requests(pod)
         self._placed[uid] = node, requests
         used, allocatable = self._used[node], self._allocatable.get(node)
         for name, amount in requests.items():
             used[name] += amount
-            if allocatable is not None and used[name] > allocatable.get(name, 0):
-                key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+        if allocatable is None or (self._judges is not None and not self._judges(pod, seen_s)):
+            return
+
+        for name in requests:
+            if used[name] > allocatable.get(name, 0):
                 text = (
                     f"Node {node} is over-committed: {used[name]} {name} of"
-                    f" {allocatable.get(name, 0)} since {key}."
+                    f" {allocatable.get(name, 0)} since {_key(pod)}."
                 )
                 self.violations.append(text)
                 self._doubts.append(_Doubt(node, _version(pod), name, used[name], text))
@@ -194,6 +214,10 @@ def gang_of(pod: Object) -> str:
         KOORDINATOR + "name"
     )
     return f"{metadata['namespace']}/{name}" if name else ""
+
+
+def _key(pod: Object) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
 
 
 def _version(made: Object) -> int:

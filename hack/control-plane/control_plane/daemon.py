@@ -177,6 +177,11 @@ class Daemon:
         )
         return {name: float(value) for name, _, value in samples}
 
+    def internal_errors(self) -> float:
+        """How often it has set a group aside because of an error of its own."""
+        name = "gangsched_internal_errors_total"
+        return sum(value for key, value in self.metrics().items() if key.startswith(name))
+
     def complaints(self) -> list[str]:
         """What does not agree in its state; nothing when it does not run."""
         try:

@@ -1,8 +1,8 @@
 """Attacks on the API of gangs: bystanders notice nothing, and soon after the end all is as before
 (0044).
 
-`make attacks ATTACK_S=60` runs the long form, prints the figures, and holds them to the goals; the
-short form allows `SLACK` times as much, since the machine does other things as well.
+`make api-attacks ATTACK_S=60` runs the long form, prints the figures, and holds them to the goals;
+the short form allows `SLACK` times as much, since the machine does other things as well.
 """
 
 from __future__ import annotations

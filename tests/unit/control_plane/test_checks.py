@@ -122,3 +122,37 @@ def test_a_late_second_half_is_told_even_if_nobody_looked() -> None:
     seen.pod_changed("ADDED", bound("g-1", "a", gang="g"), 4.0)
     assert len(seen.violations) == 1
     assert seen.longest_partly_s == 3.0
+
+
+def test_a_bind_of_another_takes_room_and_is_not_judged() -> None:
+    """Who is not answered for may over-commit a node; nobody else may bind to it after that."""
+    seen = Checks(judges=lambda pod, _: not pod["metadata"]["name"].startswith("rival"))
+    seen.node_changed("ADDED", node("a", gpus=1), 0.0)
+    for name in ("rival-0", "rival-1"):
+        seen.pod_changed("MODIFIED", bound(name, "a", gpus=1), 1.0)
+    assert seen.violations == []
+
+    seen.pod_changed("MODIFIED", bound("plain", "a"), 1.1)
+    assert seen.violations == []
+
+    seen.pod_changed("MODIFIED", bound("p", "a", gpus=1), 1.2)
+    assert seen.violations == ["Node a is over-committed: 3 nvidia.com/gpu of 1 since ns/p."]
+
+
+def test_a_pod_that_moves_is_told() -> None:
+    """It may only go from no node to one."""
+    seen = checks(a=8, b=8)
+    for node_name in ("a", "a", "b"):
+        seen.pod_changed("MODIFIED", bound("p", node_name, gpus=1), 1.0)
+    assert seen.violations == ["Pod ns/p left a for b."]
+
+
+def test_a_gang_that_others_tore_may_be_partly_bound() -> None:
+    """An excuse is for one gang."""
+    seen = Checks(limit_s=2.0)
+    for name in ("torn", "half"):
+        seen.expect(f"ns/{name}", 2)
+        seen.pod_changed("MODIFIED", bound(f"{name}-0", "a", gang=name), 1.0)
+    seen.excuse("ns/torn")
+    seen.look(4.0)
+    assert [text.partition(" has")[0] for text in seen.violations] == ["Gang ns/half"]

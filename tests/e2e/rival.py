@@ -1,0 +1,282 @@
+"""A second scheduler that knows nothing of gangs, and who watches what comes of it.
+
+Invariant: whatever the rival does, a scheduler may do that has the rights. `Witness` holds against
+gangsched only what it did after it must have known better.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from types import TracebackType
+from typing import Self
+
+from control_plane import objects as make
+from control_plane.api import Api, ApiError, Object
+from control_plane.checks import Checks, gang_of
+from control_plane.following import Following
+from control_plane.pods import nodes_of, refusal
+
+from tests.crowd import GPUS
+
+DEFAULT = "/api/v1/namespaces/default/pods"
+KUBE_SCHEDULER = "default-scheduler"
+TAINT = {"key": "example.com/taken", "effect": "NoSchedule"}
+MOST_CLOSED = 2
+KNOWN_AFTER_S = 3.0
+"""By then a scheduler on a busy machine has heard of a bind or of a closed node."""
+BOUND_WITHIN_S = 20.0
+
+
+class Witness:
+    """`checks`, and what follows from there being others; `heard_…` fit `Following(on_change=…)`.
+
+    `theirs` are the uids of pods that the rival has bound or is about to bind.
+    """
+
+    def __init__(self, *, partly_s: float) -> None:
+        self.checks = Checks(limit_s=partly_s, judges=self._judges)
+        self.theirs: set[str] = set()
+        self.violations: list[str] = []
+        self._foreign_s: dict[str, float] = {}
+        self._closed_s: dict[str, float] = {}
+        self._bound: set[str] = set()
+        self._holders: defaultdict[str, set[str]] = defaultdict(set)
+
+    def found(self) -> list[str]:
+        """All that must not be."""
+        self.checks.look(time.monotonic())
+        return [*self.checks.violations, *self.violations]
+
+    def heard_node(self, kind: str, node: Object, seen_s: float) -> None:
+        """Since when it takes no pods."""
+        spec, name = node["spec"], node["metadata"]["name"]
+        if spec.get("unschedulable") or spec.get("taints"):
+            self._closed_s.setdefault(name, seen_s)
+        else:
+            self._closed_s.pop(name, None)
+
+        self.checks.node_changed(kind, node, seen_s)
+
+    def heard_pod(self, kind: str, pod: Object, seen_s: float) -> None:
+        """Binds, and what pods are told."""
+        uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName")
+        if node and uid not in self._bound:
+            self._bound.add(uid)
+            if not self._is_foreign(pod) and self._must_know(self._closed_s, node, seen_s):
+                self.violations.append(f"Pod {_key(pod)} was bound to {node}, which is closed.")
+
+        if refusal(pod)[0] == "InternalError":
+            self.violations.append(f"Pod {_key(pod)} is told: {refusal(pod)[1]}")
+
+        self.checks.pod_changed(kind, pod, seen_s)
+
+    def heard_claim(self, kind: str, claim: Object, _seen_s: float) -> None:
+        """Which claims have which devices."""
+        uid = claim["metadata"]["uid"]
+        for holders in self._holders.values():
+            holders.discard(uid)
+        if kind == "DELETED":
+            return
+
+        allocation = claim.get("status", {}).get("allocation") or {}
+        for result in allocation.get("devices", {}).get("results", ()):
+            device = f"{result['pool']}/{result['device']}"
+            self._holders[device].add(uid)
+            if len(self._holders[device]) > 1:
+                self.violations.append(f"Device {device} is in two claims since {_key(claim)}.")
+
+    def _judges(self, pod: Object, seen_s: float) -> bool:
+        node = pod["spec"]["nodeName"]
+        if self._is_foreign(pod):
+            self._foreign_s[node] = seen_s
+            return False
+
+        return node not in self._foreign_s or self._must_know(self._foreign_s, node, seen_s)
+
+    def _is_foreign(self, pod: Object) -> bool:
+        """Whether another scheduler has bound it."""
+        is_of_kube = pod["spec"]["schedulerName"] == KUBE_SCHEDULER
+        return is_of_kube or pod["metadata"]["uid"] in self.theirs
+
+    @staticmethod
+    def _must_know(since_s: Mapping[str, float], node: str, now_s: float) -> bool:
+        return node in since_s and now_s > since_s[node] + KNOWN_AFTER_S
+
+
+@dataclass
+class Rival:
+    """Binds members of gangs, evicts and nominates them, closes nodes, and creates pods of high
+    priority for kube-scheduler; `counts` says how often.
+    """
+
+    api: Api
+    pods: Following
+    nodes: list[str]
+    random: Random
+    witness: Witness
+    counts: Counter[str] = field(default_factory=Counter)
+    _numbers: itertools.count[int] = field(default_factory=itertools.count)
+    _closed: set[str] = field(default_factory=set)
+
+    def act(self) -> None:
+        """Do one thing; what somebody else was faster with fails, and nothing more is done."""
+        ways: dict[Callable[[], None], int] = {
+            self._bind: 4,
+            self._evict: 2,
+            self._nominate: 2,
+            self._close: 2,
+            self._open: 2,
+            self._create: 2,
+        }
+        (act,) = self.random.choices(list(ways), list(ways.values()))
+        try:
+            act()
+            self.counts[act.__name__] += 1
+        except ApiError as error:
+            if error.status >= 500:
+                raise
+
+    def leave(self) -> None:
+        """Open all nodes, and take away what it has bound: gangs that it began fill the cluster."""
+        for node in sorted(self._closed):
+            self._patch(node, {"unschedulable": None, "taints": None})
+        for uid, pod in self.pods.objects().items():
+            if uid in self.witness.theirs or pod["spec"]["schedulerName"] == KUBE_SCHEDULER:
+                self.api.delete(f"{DEFAULT}/{pod['metadata']['name']}")
+
+    def _member(self, *, bound: bool) -> Object:
+        """A random member of a gang that has a node, or that has none."""
+        found = [
+            pod
+            for pod in self.pods.objects().values()
+            if gang_of(pod) and bool(pod["spec"].get("nodeName")) is bound
+        ]
+        if not found:
+            raise ApiError(404, "there is no such member")
+        return self.random.choice(sorted(found, key=_key))
+
+    def _bind(self) -> None:
+        """Bind a member to any node, be it full."""
+        pod = self._member(bound=False)
+        self.witness.checks.excuse(gang_of(pod))
+        self.witness.theirs.add(pod["metadata"]["uid"])
+        try:
+            self.api.bind("default", pod["metadata"]["name"], self.random.choice(self.nodes))
+        except ApiError:
+            self.witness.theirs.discard(pod["metadata"]["uid"])
+            raise
+
+    def _evict(self) -> None:
+        """Evict a member that runs."""
+        pod = self._member(bound=True)
+        self.witness.checks.excuse(gang_of(pod))
+        name = pod["metadata"]["name"]
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+        self.api.post(f"{DEFAULT}/{name}/eviction", eviction)
+
+    def _nominate(self) -> None:
+        """Say that a member that waits is to get a node."""
+        name = self._member(bound=False)["metadata"]["name"]
+        status = {"nominatedNodeName": self.random.choice(self.nodes)}
+        self.api.patch(f"{DEFAULT}/{name}/status", {"status": status})
+
+    def _close(self) -> None:
+        """Cordon or taint a node."""
+        if len(self._closed) == MOST_CLOSED:
+            return
+
+        node = self.random.choice(self.nodes)
+        change = self.random.choice(({"unschedulable": True}, {"taints": [TAINT]}))
+        self._closed.add(node)
+        self._patch(node, change)
+
+    def _open(self) -> None:
+        """Open a node again."""
+        if self._closed:
+            node = self.random.choice(sorted(self._closed))
+            self._patch(node, {"unschedulable": None, "taints": None})
+            self._closed.discard(node)
+
+    def _create(self) -> None:
+        """A pod for kube-scheduler, which preempts for it, and nominates it."""
+        pod = make.pod(
+            f"kube-{next(self._numbers)}",
+            gpus=self.random.choice((1, 4, GPUS)),
+            scheduler_name=KUBE_SCHEDULER,
+            run_seconds=2.0,
+            spec={"priorityClassName": "high"},
+        )
+        self.api.post(DEFAULT, pod)
+
+    def _patch(self, node: str, change: Mapping[str, object]) -> None:
+        self.api.patch(f"/api/v1/nodes/{node}", {"spec": change})
+
+
+class Bystander:
+    """A user of another namespace; `took_s` has how long each plain pod waited for its node."""
+
+    def __init__(self, api: Api, pods: Following, namespace: str) -> None:
+        self.took_s: list[float] = []
+        self._api = api
+        self._pods = pods
+        self._namespace = namespace
+
+    def act(self) -> None:
+        """Create a pod, wait until it is bound, and delete it."""
+        name = f"bystander-{len(self.took_s)}"
+        path = f"/api/v1/namespaces/{self._namespace}/pods"
+        began_s = time.monotonic()
+        self._api.post(path, make.pod(name, self._namespace))
+        self._pods.wait_for(
+            lambda items: bool(nodes_of(items, name)), within_s=BOUND_WITHIN_S, what=f"{name} bound"
+        )
+        self.took_s.append(time.monotonic() - began_s)
+        self._api.delete(f"{path}/{name}")
+
+
+class Beside:
+    """Does something again and again in a thread, while its block runs."""
+
+    def __init__(self, act: Callable[[], None], *, every_s: float) -> None:
+        self._act = act
+        self._every_s = every_s
+        self._ends = threading.Event()
+        self._failed: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ends.set()
+        self._thread.join()
+        if error is None:
+            self.check()
+
+    def check(self) -> None:
+        """Raise what it failed of."""
+        if self._failed is not None:
+            raise self._failed
+
+    def _run(self) -> None:
+        try:
+            while not self._ends.wait(self._every_s):
+                self._act()
+        except BaseException as error:
+            self._failed = error
+
+
+def _key(body: Object) -> str:
+    return f"{body['metadata']['namespace']}/{body['metadata']['name']}"
