@@ -266,9 +266,11 @@ def _try_candidate(
 
 
 def place_needed(gangs: Sequence[Gang], attempt: PlacementAttempt) -> Trial:
-    """Place alone as many members as gangs that have started lack, and none above that."""
+    """Place alone as many members as gangs that have started lack, and none above that; first of
+    the gangs for which the fewest nodes have room.
+    """
     trial = Trial()
-    for gang in gangs:
+    for gang in fewest_nodes_first(gangs, attempt):
         lack = gang.lacks - len(gang.kept) - len(gang.held)
         pods = [*gang.unhindered]
         alike = attempt.ledger.occupancy.equivalence(pods)
@@ -288,6 +290,33 @@ def place_needed(gangs: Sequence[Gang], attempt: PlacementAttempt) -> Trial:
                     pods.append(pod)
 
     return trial
+
+
+def fewest_nodes_first(gangs: Sequence[Gang], attempt: PlacementAttempt) -> Sequence[Gang]:
+    """Gangs that have started, in the order in which they get what they lack: others would take
+    the only nodes of some.
+    """
+    if len(gangs) < 2:
+        return gangs
+
+    numbers = {gang.id: _nodes_with_room(gang, attempt) for gang in gangs}
+    return sorted(gangs, key=lambda gang: numbers[gang.id])
+
+
+def _nodes_with_room(gang: Gang, attempt: PlacementAttempt) -> int:
+    """How many nodes have room for a member that the gang lacks, of the kind that has the
+    fewest.
+    """
+    ledger = attempt.ledger
+    pods = gang.unhindered[: gang.lacks]
+    in_domain = attempt.within(joined(attempt.group, gang, pods, ledger))
+
+    numbers: list[int] = []
+    for alike in _runs(pods, ledger):
+        room = narrow(alike[0], usable(alike[0].shape, in_domain), ledger.occupancy)
+        numbers.append(int(np.count_nonzero(room)))
+
+    return min(numbers, default=0)
 
 
 def place_alone(pods: Sequence[Pod], attempt: PlacementAttempt) -> Trial:

@@ -19,8 +19,10 @@ from msgspec import structs
 
 from gangsched.core import findings
 from gangsched.core.permit import needs_its_rest
+from gangsched.core.placement_attempt import PlacementAttempt
 from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
+from gangsched.core.rounds import fewest_nodes_first
 from gangsched.core.search.fixed_domains import with_accelerators
 from gangsched.core.tree_choices import TreeParts
 from gangsched.core.tree_placing import Decide, Made, TreePlacing, starts
@@ -171,7 +173,8 @@ class TreeDecision:
         """Place first what parts lack that have started: they hold room that is of no use without
         it.
         """
-        for gang in short:
+        attempt = PlacementAttempt(self.group, self.ledger)
+        for gang in fewest_nodes_first(short, attempt):
             self._whole_or_not(partial(self._place, gang))
 
         for composite in [*composites_of(self.tree)][1:]:

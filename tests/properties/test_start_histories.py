@@ -44,6 +44,7 @@ def test_no_history_has_a_part_of_a_group_at_rest(manner: str) -> None:
         ("all", 12_001_943),
         ("all", 12_002_585),
         ("all", 13_001_405),
+        ("all", 15_400_201),
         ("rests", 957_141),
     ],
 )

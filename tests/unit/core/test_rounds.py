@@ -16,6 +16,7 @@ from gangsched.model.gpu_policy import PlacementConstraints
 from gangsched.model.objects import Node, Pod
 from gangsched.model.plan import RoundOutcome, Verdict
 from gangsched.model.reasons import Reason
+from gangsched.model.tree import Composite
 from gangsched.sentences import say
 from tests.builders import gang, group, holds, node, pod, shape, snapshot, verdict_on, where
 
@@ -319,6 +320,22 @@ def test_retry_goes_although_new_members_must_wait() -> None:
     verdict = decided(group(ours), [node("a")])
     assert where(verdict) == {"r": "a"}
     assert verdict.reason is Reason.WAITING_FOR_MEMBERS
+
+
+@pytest.mark.parametrize("is_tree", [False, True])
+def test_a_failed_member_leaves_the_only_node_of_another_gang(is_tree: bool) -> None:
+    """B3: of two gangs whose binds failed, the one that may go anywhere does not take the room that
+    the other one is bound to.
+    """
+    anywhere, only_there = pod("free"), pod("tied", of=shape(node_name="a"))
+    begun: dict[str, Any] = {"bound": 1, "satisfied": True, "permitted_min": 2}
+    gangs = [
+        gang("ns/1", [], 2, retry=(anywhere,), **begun),
+        gang("ns/2", [], 2, retry=(only_there,), **begun),
+    ]
+    tree = Composite("ns/t", ("ns/1", "ns/2"), 2) if is_tree else None
+    verdict = decided(group(*gangs, tree=tree, broken=True), [node("a", 1), node("b", 1)])
+    assert where(verdict) == {"free": "b", "tied": "a"}
 
 
 def test_members_alone_are_woken_by_less_room_than_their_siblings_need() -> None:
