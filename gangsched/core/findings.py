@@ -257,9 +257,20 @@ def _devices(
     gangs: Sequence[Gang],
     attempt: PlacementAttempt,
 ) -> DevicesShort | None:
-    """The devices of a gang that lacks nothing else on the nodes that it may use."""
+    """The devices of gangs that lack nothing else on the nodes that they may use; of several only
+    if all of them may use the same nodes.
+    """
     lacking = {count.reason for count in nodes.excluded if count.eligible}
-    if lacking != {NO_DEVICES} or len(gangs) != 1:
+    if lacking != {NO_DEVICES}:
+        return None
+
+    pods: list[Pod] = []
+    needed = 0
+    for gang in gangs:
+        pods += gang.pending
+        needed += missing(gang, 0)
+
+    if len(gangs) > 1 and any(other.shape != pod.shape for other in pods):
         return None
 
     ledger = attempt.ledger
@@ -267,8 +278,7 @@ def _devices(
     for (_, closed), _ in _closed(pod, attempt):
         open_nodes = open_nodes & ~closed
 
-    (gang,) = gangs
-    return devices_short(gang.pending, missing(gang, 0), open_nodes, ledger)
+    return devices_short(pods, needed, open_nodes, ledger)
 
 
 def gang_failed(

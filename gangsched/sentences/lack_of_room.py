@@ -201,11 +201,7 @@ def member_fails(fact: MemberFails, *, never: bool) -> Sentences:
     if fact.devices is not None:
         return _devices_short(fact, fact.devices)
 
-    of_all = f"{fact.placed} of {fact.needed}"
-    if fact.needed != fact.need.pods:
-        of_all = f"{fact.placed} of the {fact.needed} pods of its group"
-
-    fit = f"{of_all} {'fit' if fact.most else 'could be placed'}"
+    fit = f"{_placed_of_all(fact)} {'fit' if fact.most else 'could be placed'}"
     after = "after those, " if fact.placed else ""
     details = [f"{after}pod {fact.tried}: {nodes}"]
     excluded = [count for count in fact.nodes.excluded if count.eligible]
@@ -242,6 +238,13 @@ def member_fails(fact: MemberFails, *, never: bool) -> Sentences:
     return Sentences(first, best, details=tuple(details), joint="; ", lack=lack)
 
 
+def _placed_of_all(fact: MemberFails) -> str:
+    if fact.needed == fact.need.pods:
+        return f"{fact.placed} of {fact.needed}"
+
+    return f"{fact.placed} of the {fact.needed} pods of its group"
+
+
 def _which_pod(fact: MemberFails) -> str:
     """The pod that found no node; the headline may have named one that is equal to it before."""
     if fact.need.requests is not None:
@@ -262,9 +265,13 @@ def _devices_short(fact: MemberFails, devices: DevicesShort) -> Sentences:
     elif devices.on_one < devices.by_pod:
         best = f"no eligible node has more than {devices.on_one} free"
     elif devices.free < devices.needed:
-        best = f"{devices.free} of the {devices.needed} are free on eligible nodes"
+        needed = f"the {devices.needed}"
+        if fact.needed != fact.need.pods:
+            needed += " that its group needs"
+
+        best = f"{devices.free} of {needed} {is_or_are(devices.free)} free on eligible nodes"
     else:
-        best = f"{fact.placed} of {fact.needed} could be placed, then no node has {devices.by_pod}"
+        best = f"{_placed_of_all(fact)} could be placed, then no node has {devices.by_pod}"
         best += " that match"
 
     lack = no_node_for(fact.need.pods)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from gangsched.core.cycle import plan
 from gangsched.model.devices import DeviceRequest
 from gangsched.model.verdict_facts import DevicesShort, MemberFails
 from gangsched.sentences import say
+from tests.builders import gang, group
 from tests.properties.device_gangs import Cluster, JointPool, device, request
 
 EIGHT = [device(f"g{number}", "a") for number in range(8)]
@@ -49,6 +51,21 @@ def test_what_is_in_the_way(number: int, asked: DeviceRequest, best: str) -> Non
     cluster = Cluster([FOUR, FOUR], [(0, "g0"), (0, "g1")])
     verdict = cluster.decide([cluster.ask(asked) for _ in range(number)])
     assert say(verdict.told).headline.endswith(f"; {best}")
+
+
+def test_gangs_that_start_together_are_told_what_they_lack_together() -> None:
+    """E1: one of the three devices is there; a gang alone would find it."""
+    cluster = Cluster([FOUR], [(0, "g0"), (0, "g1"), (0, "g2")])
+    gangs = [
+        gang("ns/a", [cluster.ask(request(1)), cluster.ask(request(1))]),
+        gang("ns/b", [cluster.ask(request(1))]),
+    ]
+    made = plan(cluster.snapshot(), [group(*gangs)], now_s=0.0)
+    told = made.verdicts[0].told
+    assert say(told).headline == (
+        "gang ns/a needs 2 pods of 1 device of class gpu;"
+        " 1 of the 3 that its group needs is free on eligible nodes"
+    )
 
 
 def test_pods_that_ask_for_different_devices_have_no_count() -> None:
