@@ -9,7 +9,7 @@ loop uses Protocols, never `kube`; time comes from its clock.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -383,6 +383,7 @@ class Loop:
         """
         clock = self._ports.clock
         applied = 0
+        answers: Counter[type] = Counter()
         now_s = clock.now_s()
 
         for _ in range(min(len(self._messages), MESSAGES_PER_TURN)):
@@ -392,14 +393,17 @@ class Loop:
             message = self._messages.popleft()
             applied += 1
 
-            if isinstance(message, Bound | BindGone | BindFailed):
-                self._metrics.binds[BIND_RESULTS[type(message)]].inc()
+            if type(message) in BIND_RESULTS:
+                answers[type(message)] += 1
 
             for event in self._state.apply(message, now_s=now_s):
                 if event.reason == EventReason.SET_ASIDE:
                     self._log.error(event.message)
 
                 self._tell(event)
+
+        for answer, number in answers.items():
+            self._metrics.binds[BIND_RESULTS[answer]].inc(number)
 
         return applied
 
