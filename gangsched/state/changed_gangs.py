@@ -65,11 +65,17 @@ class ChangedGangs:
 
     def add(self, gang_id: str) -> None:
         """Record that a gang is new or has changed."""
+        # As most are: each member that comes or changes says so.
+        if gang_id in self._known:
+            return
+
         if gang_id in self._views:
             # It is never in both: what is read may be forgotten.
-            self._new.discard(namespace_of(gang_id), gang_id)
+            if self._new:
+                self._new.discard(namespace_of(gang_id), gang_id)
+
             self._known[gang_id] = None
-        elif gang_id not in self._known:
+        else:
             self._new.add(namespace_of(gang_id), gang_id)
 
     def add_unhurried(self, gang_ids: Iterable[str]) -> None:
@@ -85,6 +91,9 @@ class ChangedGangs:
 
     def must_read(self, gang_id: str) -> None:
         """Read a gang before the next plan, if plans would not wait for it."""
+        if not self._new:
+            return
+
         namespace = namespace_of(gang_id)
         if self._new.has(namespace, gang_id):
             self._new.discard(namespace, gang_id)
