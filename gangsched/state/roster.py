@@ -145,13 +145,16 @@ class Roster:
         After a restart it is not known which members were lost. Then a member counts if it could
         replace any remaining member, up to the minimum of the start.
         """
+        if not self._places:
+            return False
+
         waiting = []
         for member in members:
             if member.state in WAITING:
                 waiting.append(member)
 
         unknown = self.unsent
-        if not self._places or len(waiting) > len(self._lost) + unknown:
+        if len(waiting) > len(self._lost) + unknown:
             return False
 
         lost = list(self._lost.values())

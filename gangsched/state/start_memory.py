@@ -124,22 +124,21 @@ class StartMemory:
         """Update the memory from the members that exist."""
         there = [*members]
         had_node = [member for member in there if member.state in HAD_NODE]
+        epoch = self.epoch
         for member in had_node:
-            if member.permit is not None and member.permit.epoch > self.epoch:
+            if member.permit is not None and member.permit.epoch > epoch:
                 self._begin(member.permit, had_node)
+                epoch = member.permit.epoch
                 # A process that decided the start has all of its members, bound or being bound.
                 stamps = [other.permit for other in there if other.permit is not None]
-                known = sum(stamp.epoch == self.epoch for stamp in stamps)
+                known = sum(stamp.epoch == epoch for stamp in stamps)
                 self.is_incomplete = known < member.permit.min_member
 
         # After a restart nobody has come in the place of another: who was first is not known.
-        if not self._has_looked:
-            self._has_looked = True
-            for member in had_node:
-                self._enter(member, is_new=False)
-
+        is_new = self._has_looked
+        self._has_looked = True
         for member in had_node:
-            self._note(member)
+            self._note(member, is_new=is_new)
 
     def left(self, member: Member) -> None:
         """Record that a member's pod is gone, or is of another gang now."""
@@ -254,13 +253,19 @@ class StartMemory:
             if member.state in STARTED and member.permit is not None
         ) - {""}
 
-    def _note(self, member: Member) -> None:
+    def _note(self, member: Member, *, is_new: bool = True) -> None:
         """Record a member of the start, and how it ended."""
         if not self._is_of_it(member):
             return
 
-        self._enter(member)
         uid = member.pod.uid
+        if uid not in self._here:
+            self._enter(member, is_new=is_new)
+
+        # Of nearly all there is no more to say.
+        if member.state is State.BOUND:
+            return
+
         if member.state is State.TERMINATING:
             self._going.add(uid)
         elif member.state is State.ENDED and member.pod.phase is Phase.SUCCEEDED:
@@ -271,12 +276,9 @@ class StartMemory:
             ended = self._going if member.pod.deleting else self._failed
             ended.add(uid)
 
-    def _enter(self, member: Member, *, is_new: bool = True) -> None:
+    def _enter(self, member: Member, *, is_new: bool) -> None:
         """Record a member of the start that was not known as one."""
         pod = member.pod
-        if pod.uid in self._here or not self._is_of_it(member):
-            return
-
         if is_new and self.deleted:
             self._replaced += 1
 
@@ -288,5 +290,8 @@ class StartMemory:
 
     def _is_of_it(self, member: Member) -> bool:
         """Whether a member had a node in this start, as far as stamps tell."""
-        is_of_another = member.permit is not None and member.permit.epoch != self.epoch
-        return member.state in HAD_NODE and not is_of_another
+        if member.state not in HAD_NODE:
+            return False
+
+        permit = member.permit
+        return permit is None or permit.epoch == self.epoch
