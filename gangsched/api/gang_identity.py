@@ -6,7 +6,7 @@ and for every reader.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 from gangsched.api import keys
 from gangsched.api.owner_declarations import may_be_gang, owner_name
@@ -14,7 +14,7 @@ from gangsched.model.objects import Pod
 from gangsched.model.owners import OwnerGangs
 
 
-class GangRef(NamedTuple):
+class GangRef(msgspec.Struct, frozen=True, gc=False):
     """The gang of a pod. Its PodGroup is the first one that exists in `api_groups`, in
     this order.
 

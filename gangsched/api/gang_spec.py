@@ -9,8 +9,11 @@ all of them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
+
+import msgspec
+from msgspec import structs
 
 from gangsched.api import keys
 from gangsched.api.dialects.jobset import exclusive_jobs
@@ -91,8 +94,7 @@ class GangDefaults:
     provisioning_class: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GangSpec:
+class GangSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The values of a gang."""
 
     id: str
@@ -244,7 +246,7 @@ def gang_spec(
 
     coming = reader.members_to_come(spec, pod_group)
     missing = missing or coming.lacks_pod_group
-    spec = replace(
+    spec = structs.replace(
         spec,
         first=coming.first,
         waiting_for=_waiting_for(gang, min_member, owner, missing=missing),
@@ -254,7 +256,7 @@ def gang_spec(
     misplaced = reader.misplaced(spec) or coming.invalid
     waiting_for = spec.waiting_for or misplaced
 
-    return replace(
+    return structs.replace(
         spec,
         group_problem=spec.group_problem or _tree_problem(gang, group, parent),
         mode=reader.strict(spec),

@@ -6,6 +6,7 @@ so a recreated pod with the same name is another member (semantics I6).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -182,6 +183,10 @@ class GangRecord:
     def of(self, *states: State) -> list[Member]:
         """Members in any of these states."""
         return [member for member in self.members.values() if member.state in states]
+
+    def by_state(self) -> Counter[State]:
+        """How many members are in each state; of those that none is in, nothing."""
+        return Counter([member.state for member in self.members.values()])
 
     def oldest(self) -> Pod | None:
         """The member that was created first, among equals the first by name; None without members.

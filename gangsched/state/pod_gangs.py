@@ -34,6 +34,12 @@ class PodGangs:
         asking = owners.asking(pod.namespace)
         mark = gang_id(pod, asking)
 
+        if mark is not None and not mark.of_owner:
+            owners.left(pod.uid)
+            gang = self.sub_groups.gang_of(pod, mark)
+            # Else whoever names the gang of an owner would count as one of its pods.
+            return f"{gang}{NAMED}" if owners.is_of_owner(gang) else gang, False
+
         # Plain pods that run are no gangs: 50,000 of them would be as many records.
         is_ours = pod.scheduler_name in self._names
         is_waiting = is_ours and pod.live and not pod.node_name
@@ -43,14 +49,8 @@ class PodGangs:
             asks = asking is OwnerGangs.ALL or owners.knows(pod.uid)
             if asks or pod.gang_metadata:
                 owners.refuse(pod, asking, now_s, waits=is_waiting)
-        elif mark.of_owner:
-            gang = owners.gang_of(pod, now_s, waits=is_waiting)
         else:
-            owners.left(pod.uid)
-            gang = self.sub_groups.gang_of(pod, mark)
-            # Else whoever names the gang of an owner would count as one of its pods.
-            if owners.is_of_owner(gang):
-                gang += NAMED
+            gang = owners.gang_of(pod, now_s, waits=is_waiting)
 
         if gang:
             return gang, False

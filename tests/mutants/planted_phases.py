@@ -35,7 +35,7 @@ def an_only_waiting_gang_misses_members_that_run(life_of: Any) -> Any:
 
 @bug("E8", "state.reporting.status:_begins_anew", LIVES)
 def another_start_has_the_counts_of_the_last_one(_: Any) -> Any:
-    return lambda record: False
+    return lambda *_: False
 
 
 @bug("E8", "state.reporting.status:_refusal", PHASES)

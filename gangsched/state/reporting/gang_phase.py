@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
 from enum import StrEnum
+
+import msgspec
 
 from gangsched.api.podgroup import PodGroupPhase
 
@@ -31,8 +32,7 @@ class OwnerState(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(msgspec.Struct, frozen=True, gc=False):
     """Members of the gang's start, by what became of them.
 
     Members that have ended count whether or not their pods still exist; a terminating member is
@@ -61,8 +61,7 @@ class Counts:
         return self.bound + self.succeeded + self.failed
 
 
-@dataclass(frozen=True, slots=True)
-class Life:
+class Life(msgspec.Struct, frozen=True, gc=False):
     """What the phase of a gang depends on."""
 
     count: Counts
@@ -185,7 +184,7 @@ def together(counts: Iterable[Counts]) -> Counts:
     """The members of several gangs."""
     counts_left = list(counts)
     sums = {
-        field.name: sum(getattr(count, field.name) for count in counts_left)
-        for field in fields(Counts)
+        field: sum(getattr(count, field) for count in counts_left)
+        for field in Counts.__struct_fields__
     }
     return Counts(**sums)

@@ -7,8 +7,10 @@ without a change is detected. `wall` (RFC 3339) is the transition time of new co
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterable, Mapping, Set
+
+from msgspec import structs
 
 from gangsched.api import keys
 from gangsched.api.dialects import DIALECTS
@@ -65,43 +67,58 @@ WAITS = LIVE - STARTED
 """Those of them that wait for a node."""
 
 
-def counts(record: GangRecord) -> Counts:
-    """Count the members of the gang's start by what became of them (semantics E8)."""
-    live = record.of(*LIVE)
-    bound = [member for member in live if member.state is State.BOUND]
-    found = Counts(
-        live=len(live),
-        bound=len(bound),
-        running=sum(member.pod.phase is Phase.RUNNING for member in bound),
+def counts(record: GangRecord, by_state: Counter[State] | None = None) -> Counts:
+    """Count the members of the gang's start by what became of them (semantics E8), given
+    `record.by_state()` if that is known.
+    """
+    if by_state is None:
+        by_state = record.by_state()
+
+    running = 0
+    if State.BOUND in by_state:
+        phases = [member.pod.phase for member in record.of(State.BOUND)]
+        running = phases.count(Phase.RUNNING)
+
+    members = Counts(
+        live=_number(by_state, LIVE),
+        bound=by_state[State.BOUND],
+        running=running,
     )
     # What became of an earlier start is none of this one's business.
-    if _begins_anew(record):
-        return found
+    if _begins_anew(record, by_state):
+        return members
 
     start = record.start
-    return replace(
-        found,
+    return structs.replace(
+        members,
         succeeded=start.succeeded,
         failed=start.failed,
         deleted=start.deleted,
     )
 
 
-def _begins_anew(record: GangRecord) -> bool:
+def _number(by_state: Counter[State], states: Set[State]) -> int:
+    """The members in any of these states."""
+    return sum([number for state, number in by_state.items() if state in states])
+
+
+def _begins_anew(record: GangRecord, by_state: Counter[State]) -> bool:
     """Whether the members that wait begin another start than the one that is remembered."""
-    return bool(record.of(*WAITS)) and not record.of(*STARTED) and record.permit is None
+    waits = not WAITS.isdisjoint(by_state)
+    return waits and STARTED.isdisjoint(by_state) and record.permit is None
 
 
 def life_of(record: GangRecord, gang: Gang, now_s: float = math.inf) -> Life:
     """What the phase of a gang depends on at a monotonic second."""
     since_s = record.reported.quiet_since_s
+    by_state = record.by_state()
     is_exempt = gang.match_policy is MatchPolicy.ONLY_WAITING
     return Life(
-        count=counts(record),
+        count=counts(record, by_state),
         min_member=gang.min_member,
-        is_binding=bool(record.of(*UNDER_WAY)),
-        started=len(record.of(*STARTED)),
-        is_waiting=bool(record.of(*WAITS)),
+        is_binding=not UNDER_WAY.isdisjoint(by_state),
+        started=_number(by_state, STARTED),
+        is_waiting=not WAITS.isdisjoint(by_state),
         has_controller=bool(record.start.controllers),
         quiet_s=now_s - since_s if since_s is not None else 0.0,
         # Members that run are no part of the next start of an only-waiting gang (B1): none of them
