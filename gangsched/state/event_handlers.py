@@ -131,6 +131,8 @@ class EventHandlers:
         match message:
             case Applied(item=item):
                 return self._applied(item, now_s)
+            case Bound() | BindGone() | BindFailed():
+                return self._outcome(message, now_s)
             case Gone():
                 self._gone(message, now_s)
             case Replaced():
@@ -141,8 +143,6 @@ class EventHandlers:
                 self._touch(self._registry.pod_group_names.follow(api_group, live=live))
             case StampsGuarded(since_s=since_s):
                 self._members.guard_stamps(since_s)
-            case Bound() | BindGone() | BindFailed():
-                return self._outcome(message, now_s)
             case BindUndecided():
                 self._undecided(message)
             case ClaimsReleased(versions=versions):

@@ -25,6 +25,7 @@ from gangsched.model.orders import NO_ORDERS, Orders
 from gangsched.model.plan import Plan, PlanInput, Verdict
 from gangsched.model.protocol import (
     Action,
+    Applied,
     BindFailed,
     BindGone,
     Bound,
@@ -38,6 +39,7 @@ from gangsched.model.protocol import (
     Report,
     WriteUndecided,
 )
+from gangsched.model.provisioning import ProvisioningRequest
 from gangsched.model.snapshot import Snapshot
 from gangsched.state.autoscaling.capacity_asks import CapacityAsks
 from gangsched.state.broken_deadlocks import BrokenDeadlocks
@@ -204,6 +206,9 @@ class SchedulingState:
     def _apply(self, message: Message, now_s: float) -> tuple[RecordEvent, ...]:
         if isinstance(message, ANSWERS):
             return self._answer(message, now_s)
+        # Most others: objects that exist or have changed, of which one kind is not for the members.
+        if isinstance(message, Applied) and not isinstance(message.item, ProvisioningRequest):
+            return self._event_handlers.apply(message, now_s=now_s)
         if isinstance(message, PreemptionAnswer):
             return self.preemptions.answer(message, now_s)
         if isinstance(message, ProvisioningAnswer):
