@@ -101,8 +101,8 @@ class Timers:
         """
         # A turn asks a dozen of these, of which most have nothing that is due. What was replaced
         # may be first, and is no later than what is.
-        is_due = bool(self._at_once) or (bool(self._heap) and self._heap[0][0] <= now_s)
-        if not is_due:
+        heap = self._heap
+        if not self._at_once and (not heap or heap[0][0] > now_s):
             return []
 
         take_next = partial(self.take_next, now_s)

@@ -141,13 +141,16 @@ class Verifier:
                 placed += verdict.rooms
                 releases += verdict.releases
 
+        self._plan = _Plan(snapshot)
+        if not placed and not releases:
+            return
+
         pods = [placement.pod for placement in placed]
         nodes = [placement.node for placement in placed]
         shapes = [pod.shape for pod in pods]
         distinct = dict.fromkeys(shapes)
         kinds = {shape: number for number, shape in enumerate(distinct)}
 
-        self._plan = _Plan(snapshot)
         self._plan.has_claims = bool([pod for pod in pods if pod.claims])
         self._plan.has_ports = any(map(_has_ports, kinds))
         if len(placed) >= MANY:
