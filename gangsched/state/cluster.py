@@ -758,7 +758,8 @@ def _attributes(node: Node) -> tuple[object, ...]:
 
 def _same(old: Pod, new: Pod) -> bool:
     """Whether two versions of a placed pod are equal in everything that decisions read."""
-    return (
+    # Of an answer to a bind the pod is the one that was placed.
+    return old is new or (
         old.shape is new.shape
         and (old.deleting, old.replica_of) == (new.deleting, new.replica_of)
         and old.ends_with_node == new.ends_with_node

@@ -426,11 +426,10 @@ class MemberStore:
 
         if old_node or member.node:
             self._cluster.move(old_pod, old_node, pod, member.node)
-            if old_node:
-                _count(self._priorities, old_pod.priority, -1)
-
+            before = old_pod.priority if old_node else None
+            after = pod.priority if member.node else None
+            _recount(self._priorities, before, after)
             if member.node:
-                _count(self._priorities, pod.priority, +1)
                 self._registry.must_read(member.gang)
 
         if member.wait is not None and state is not State.WAITING_FOR_CLAIMS:
@@ -462,6 +461,20 @@ def _count(of: Counter[int], priority: int, sign: int) -> None:
     of[priority] += sign
     if not of[priority]:
         del of[priority]
+
+
+def _recount(of: Counter[int], before: int | None, after: int | None) -> None:
+    """Count a pod whose priority, or whether it is counted at all, has changed; None for a pod that
+    is not counted.
+    """
+    # Most changes of a pod on a node leave both as they were.
+    if before == after:
+        return
+
+    if before is not None:
+        _count(of, before, -1)
+    if after is not None:
+        _count(of, after, +1)
 
 
 def _nomination(member: Member) -> Nomination | None:
