@@ -53,14 +53,17 @@ def parse_permit(text: str, uid: str) -> PermitStamp | None:
     if match is None or match[3] != uid:
         return None
 
-    stamp = PermitStamp(int(match[1]), int(match[2]))
-    if match[4] is None:
-        return stamp
+    min_member = int(match[1])
+    epoch = int(match[2])
+    stated = match[4]
+    if stated is None:
+        return PermitStamp(min_member, epoch)
 
     # All members of a gang have the same text, which is read again whenever one of them changes.
-    promises = _again if len(match[4]) <= _LONGEST_KEPT else _promises
-    room, together = promises(match[4])
-    return stamp._replace(room=room, together=together)
+    promises = _again if len(stated) <= _LONGEST_KEPT else _promises
+    room, together = promises(stated)
+
+    return PermitStamp(min_member, epoch, room, together)
 
 
 def _promises(text: str) -> _Promises:
@@ -78,23 +81,27 @@ _again: Final = lru_cache(maxsize=1_000)(_promises)
 def format_permit(stamp: PermitStamp, uid: str) -> str:
     """The text that `parse_permit` reads."""
     text = f"{stamp.min_member}/{stamp.epoch} {uid}"
-    promise = _Promise()
+    if stamp.room is None and stamp.together is None:
+        return text
 
-    if stamp.room is not None:
-        until_s, of_each, places = stamp.room
+    return f"{text} {_format_promises(stamp.room, stamp.together)}"
+
+
+# All binds of a start promise the same; a few starts are sent at a time.
+@lru_cache(maxsize=16)
+def _format_promises(room: PromisedRoom | None, together: JointStart | None) -> str:
+    promise = _Promise()
+    if room is not None:
+        until_s, of_each, places = room
         promise.until = format_timestamp(until_s)
         promise.each = {name: format_quantity(name, amount) for name, amount in of_each}
         promise.nodes = dict(places)
 
-    if stamp.together is not None:
-        members, youngest_s = stamp.together
+    if together is not None:
+        members, youngest_s = together
         promise.together = _Together(members, format_timestamp(youngest_s))
 
-    stated = msgspec.json.encode(promise).decode()
-    if stated == "{}":
-        return text
-
-    return f"{text} {stated}"
+    return msgspec.json.encode(promise).decode()
 
 
 def _joint_start(stated: _Together | None) -> JointStart | None:
