@@ -28,7 +28,7 @@ from gangsched.kube.read.store import Store
 from gangsched.model.devices import CLASS_PREFIX, DeviceClass, DeviceScope
 from gangsched.model.objects import Pod
 from gangsched.model.owners import OwnerGangs, OwnerObject
-from gangsched.model.protocol import Applied, Message, ProvisioningAvailable, Replaced
+from gangsched.model.protocol import Applied, Message, Object, ProvisioningAvailable, Replaced
 
 PODS: Final = "pods"
 _MOST_NAMES: Final = 10_000
@@ -53,19 +53,11 @@ class ClaimWatch:
 
     def take(self, message: Message) -> None:
         """Inspect a message; no effect once devices are read."""
-        one = (message.item,) if isinstance(message, Applied) else ()
-        for item in message.items if isinstance(message, Replaced) else one:
-            if isinstance(item, Pod):
-                # Names of resources, not pods: their number is small, and bounded below.
-                self._requested.update(
-                    extended_resource.name
-                    for extended_resource in item.shape.extended
-                    if self._extends
-                )
-                if item.claims_devices:
-                    self.is_claimed.set()
-            elif isinstance(item, DeviceClass):
-                self._served |= {item.extended_resource, CLASS_PREFIX + item.name}
+        if isinstance(message, Applied):
+            self._take_object(message.item)
+        elif isinstance(message, Replaced):
+            for item in message.items:
+                self._take_object(item)
 
         if self._requested:
             self.is_named.set()
@@ -76,6 +68,16 @@ class ClaimWatch:
 
         if self.is_claimed.is_set():
             self.is_named.set()
+
+    def _take_object(self, item: Object) -> None:
+        if isinstance(item, Pod):
+            # Names of resources, not pods: their number is small, and bounded below.
+            if self._extends and item.shape.extended:
+                self._requested.update(resource.name for resource in item.shape.extended)
+            if item.claims and item.claims_devices:
+                self.is_claimed.set()
+        elif isinstance(item, DeviceClass):
+            self._served |= {item.extended_resource, CLASS_PREFIX + item.name}
 
 
 class Informers:

@@ -80,8 +80,10 @@ class OwnerAsks:
     def _take_object(self, item: object) -> None:
         if isinstance(item, Pod):
             # Nearly all pods have no such metadata, and no namespace asks for them.
-            may_ask = item.gang_metadata or self._namespaces or not self._follows_namespaces
-            if may_ask and item.owner and not self.all_asked:
+            if not item.owner or self.all_asked:
+                return
+
+            if item.gang_metadata or self._namespaces or not self._follows_namespaces:
                 self._take_pod(item)
         elif isinstance(item, JobOwner):
             if item.controller is not None:
