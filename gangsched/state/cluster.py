@@ -423,11 +423,15 @@ class Cluster:
     ) -> bool:
         self._refresh()
         index = self._table.index.get(node)
-        return index is not None and all(
-            name in self._resources
-            and self._free[self._resources[name], index] >= promised.get(name, 0)
-            for name, _ in pod.shape.requests
-        )
+        if index is None:
+            return False
+
+        for name, _ in pod.shape.requests:
+            row = self._resources.get(name)
+            if row is None or self._free[row, index] < promised.get(name, 0):
+                return False
+
+        return True
 
     def takes(
         self,
@@ -441,13 +445,16 @@ class Cluster:
         A nomination whose room a pod of higher priority took since is kept from it no more: both
         were placed by right, one after the other.
         """
-        promised: Counter[str] = Counter()
+        promised: dict[str, int] = {}
         for nomination in self._promises.kept_on(node):
-            if nomination.group in own:
+            if nomination.group in own or nomination.pod.priority < pod.priority:
                 continue
-            if nomination.pod.priority >= pod.priority:
-                promised.update(dict(nomination.pod.shape.requests))
-                promised.subtract(dict(nomination.freed))
+
+            for name, amount in nomination.pod.shape.requests:
+                promised[name] = promised.get(name, 0) + amount
+
+            for name, amount in nomination.freed:
+                promised[name] = promised.get(name, 0) - amount
 
         if not self._holds(pod, node, promised):
             return False

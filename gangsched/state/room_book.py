@@ -80,6 +80,10 @@ class RoomBook:
         """Nominations to one node that are kept from pods which were placed there already: not
         those whose room was overtaken. Plans keep these as well, from all whom they place.
         """
+        # Asked of each bind, right before it is sent.
+        if node not in self._by_node:
+            return []
+
         kept = []
         for key, nomination in self._not_used_up(node).items():
             if key not in self._overtaken:

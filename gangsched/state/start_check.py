@@ -16,7 +16,7 @@ from gangsched.state.cluster import Cluster
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
-from gangsched.state.members import Member, State
+from gangsched.state.members import State
 
 HAD_A_NODE = (State.BOUND, State.TERMINATING, State.ENDED)
 """The states of members that are known to have had a node."""
@@ -50,7 +50,8 @@ class StartCheck:
             is_known = bind.node in self._cluster.nodes
             return "" if is_known else placing.NODE_CLOSED
 
-        if not self._still_fits(member):
+        own = self._registry.own_rooms(member.gang)
+        if not self._cluster.takes(member.pod, member.node, own):
             return placing.NODE_CLOSED
 
         record = self._registry.gangs.get(member.gang)
@@ -62,10 +63,11 @@ class StartCheck:
 
         return self._answers[record.id]
 
-    def _still_fits(self, member: Member) -> bool:
-        node = member.node
-        own = self._registry.own_rooms(member.gang)
-        return self._cluster.takes(member.pod, node, own)
+    def _fitting(self, gang: GangRecord) -> int:
+        """How many members that are being bound still fit where they go."""
+        own = self._registry.own_rooms(gang.id)
+        takes = self._cluster.takes
+        return sum(takes(member.pod, member.node, own) for member in gang.of(State.BINDING))
 
     def _answer(self, record: GangRecord) -> None:
         """Answer for all gangs of the group at once: it may have hundreds."""
@@ -78,8 +80,7 @@ class StartCheck:
         able: dict[str, int] = {}
         counts: dict[str, int] = {}
         for gang in gangs:
-            binding = gang.of(State.BINDING)
-            fitting = sum(map(self._still_fits, binding))
+            fitting = self._fitting(gang)
             # Once a part runs, each of its further members goes wherever it fits.
             begun[gang.id] = int(_has_begun(gang))
             able[gang.id] = fitting
