@@ -41,10 +41,12 @@ PLANE = {"kcm": True, "kwok": True, "scheduler": True}
 MINUTES = float(os.environ.get("ATTACK_MINUTES", "0"))
 SEED = int(os.environ.get("ATTACK_SEED", "1"))
 ATTACK_S = 60.0 * MINUTES or 10.0
-NODES, DEVICES, JOBS = 6, 4, 10
+NODES, DEVICES, JOBS = 6, 2, 10
 PAUSE_S, ATTACKS_EVERY_S, BYSTANDER_EVERY_S = 0.1, 0.2, 0.3
-RAN_S = 1.0
-"""How long a job runs before it ends."""
+ENDS = 0.2
+"""How likely a job that has started ends in a turn: some last, so that room is scarce."""
+PARTLY_S = 4.0
+"""How long the binds of a gang may take on a busy machine, beside what the attack delays them."""
 STARTS_WITHIN_S = 200.0 if MINUTES else 60.0
 """Devices are kept for 70 s where their allocation got no answer."""
 BOUND_S = 1.0
@@ -91,7 +93,8 @@ class Scene:
             until_s = time.monotonic() + ATTACK_S
             while time.monotonic() < until_s:
                 self.crowd.refill(JOBS)
-                self._turn(self.crowd.started(ran_s=RAN_S))
+                started = self.crowd.started()
+                self._turn([name for name in started if self.random.random() < ENDS])
                 for beside in acts:
                     beside.check()
                 for daemon in daemons:
@@ -139,7 +142,7 @@ def scene(api: Api, name: str, *, partly_s: float) -> Iterator[Scene]:
         devices.node(api, node, *(devices.gpu(f"g{n}") for n in range(DEVICES)), gpus=GPUS)
 
     claims = with_claims(devices.template(api, "some", devices.asks()))
-    crowd = Crowd(api, witness.checks, random, name, NODES, kinds=(*KINDS, claims))
+    crowd = Crowd(api, witness.checks, random, name, NODES, kinds=(*KINDS, claims, claims))
     with (
         Following(api, "/api/v1/nodes", on_change=witness.heard_node),
         Following(api, devices.CLAIMS, on_change=witness.heard_claim),
@@ -154,7 +157,7 @@ def test_a_second_scheduler_beside(plane: ControlPlane, api: Api) -> None:
     doing, and a pod of another namespace is bound within a second.
     """
     with (
-        scene(api, "rival", partly_s=10.0) as played,
+        scene(api, "rival", partly_s=PARTLY_S) as played,
         Daemon(plane, extra_args=devices.ALL) as daemon,
     ):
         rival = Rival(api, played.pods, played.nodes, Random(SEED), played.witness)
@@ -186,7 +189,8 @@ def a_tenth(random: Random) -> Iterator[Fault | None]:
 
 def test_a_tenth_of_the_writes_lost_late_or_refused(plane: ControlPlane, api: Api) -> None:
     """B2, B3, B7: whatever is written: binds, claims, conditions, statuses and Events."""
-    with FaultProxy(plane) as proxy, scene(api, "faults", partly_s=2 * LATEST_S + 10.0) as played:
+    partly_s = 2 * LATEST_S + PARTLY_S
+    with FaultProxy(plane) as proxy, scene(api, "faults", partly_s=partly_s) as played:
         rule = Rule(a_tenth(played.random), where=lambda asked: asked.is_write)
         proxy.rules.append(rule)
         with Daemon(plane, url=proxy.url, extra_args=devices.ALL) as daemon:
@@ -199,7 +203,7 @@ def test_a_tenth_of_the_writes_lost_late_or_refused(plane: ControlPlane, api: Ap
 def test_the_leader_is_killed_and_stopped_at_any_instant(plane: ControlPlane, api: Api) -> None:
     """B3, B7: nobody writes without the Lease, and every gang completes."""
     with (
-        scene(api, "leaders", partly_s=2 * DURATION_S + 10.0) as played,
+        scene(api, "leaders", partly_s=2 * DURATION_S + PARTLY_S) as played,
         Pair(plane, extra_args=devices.ALL) as pair,
     ):
         hurt: list[str] = []
