@@ -264,8 +264,9 @@ class GroupRecord:
     nominates_at_s: float | None = None
     #: Why preemption did not help, and the version of what that depends on (V25).
     not_helpful: tuple[int, NotHelpful] | None = None
-    #: Nodes that changed since a search for victims began, while the next plan goes on with it.
-    missed: frozenset[str] = frozenset()
+    #: The version of what preemption depends on when a search for victims began with which the next
+    #: plan goes on.
+    searches_since: int | None = None
     #: Where it would hold others back, and until when it may at most (V27).
     holds_back: HeldBack | None = None
     holds_back_until_s: float | None = None

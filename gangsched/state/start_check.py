@@ -66,8 +66,12 @@ class StartCheck:
     def _fitting(self, gang: GangRecord) -> int:
         """How many members that are being bound still fit where they go."""
         own = self._registry.own_rooms(gang.id)
-        takes = self._cluster.takes
-        return sum(takes(member.pod, member.node, own) for member in gang.of(State.BINDING))
+        number = 0
+        for member in gang.of(State.BINDING):
+            if self._cluster.takes(member.pod, member.node, own):
+                number += 1
+
+        return number
 
     def _answer(self, record: GangRecord) -> None:
         """Answer for all gangs of the group at once: it may have hundreds."""

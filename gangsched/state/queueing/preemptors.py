@@ -63,6 +63,8 @@ class Preemptors:
         self._looked_s = -math.inf
         # for which the next plan goes on looking for victims
         self._searching: set[str] = set()
+        # by node or ANYWHERE, the version of its last change; kept while anybody searches
+        self._changed_at: dict[str, int] = {}
 
     def put(self, group: Group, found: NotHelpful) -> None:
         """Record that preemption was allowed but did not help the group."""
@@ -99,23 +101,34 @@ class Preemptors:
         self._pass_on(woken)
         if found.why is Obstacle.LATER:
             self._searching.add(group.id)
+            if record.searches_since is None:
+                record.searches_since = self.version
         else:
             self._look_again(record)
 
     def _look_again(self, group: GroupRecord) -> None:
-        """Note again what changed while plans looked for victims, of which the first may have
+        """Count again what changed while plans looked for victims, of which the first may have
         passed over where it was.
         """
-        self._searching.discard(group.id)
-        missed = group.missed
-        group.missed = frozenset()
+        since = group.searches_since
+        missed: set[str] = set()
+        if since is not None:
+            missed = {where for where, version in self._changed_at.items() if version > since}
+
+        self._end_search(group)
+        # Not a change for others who search: for them it is one since it happened.
         if missed:
-            self.note(missed - {ANYWHERE}, anywhere=ANYWHERE in missed)
+            self._count(missed - {ANYWHERE}, anywhere=ANYWHERE in missed)
+
+    def _end_search(self, group: GroupRecord) -> None:
+        group.searches_since = None
+        self._searching.discard(group.id)
+        if not self._searching:
+            self._changed_at.clear()
 
     def left(self, group: GroupRecord) -> None:
         """Remove a group that is gone, or no longer waits for room that it may preempt."""
-        self._searching.discard(group.id)
-        group.missed = frozenset()
+        self._end_search(group)
         self.remove(group)
         woken = group.woken_as
         group.woken_as = None
@@ -149,16 +162,20 @@ class Preemptors:
 
     def note(self, nodes: Iterable[str], *, anywhere: bool = False) -> None:
         """Record a change on these nodes, or `anywhere`, that may help a preemptor."""
-        changed = frozenset(nodes)
+        changed = set(nodes)
+        self._count(changed, anywhere=anywhere)
+        if not self._searching:
+            return
+
+        for node in changed:
+            self._changed_at[node] = self.version
+        if anywhere:
+            self._changed_at[ANYWHERE] = self.version
+
+    def _count(self, changed: Set[str], *, anywhere: bool) -> None:
         self._changed |= changed
         self._is_anywhere |= anywhere
         self.version += 1
-
-        for searching in self._searching:
-            group = self._groups[searching]
-            group.missed |= changed
-            if anywhere:
-                group.missed |= {ANYWHERE}
 
     def look(
         self,

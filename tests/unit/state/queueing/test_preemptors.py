@@ -17,9 +17,21 @@ from gangsched.model.inter_pod import InterPodConstraints, PodTerm, Requirement
 from gangsched.model.objects import Phase, Pod
 from gangsched.model.preemption import NotHelpful, Obstacle, PreemptionSettings
 from gangsched.model.protocol import Applied
-from gangsched.state.queueing.preemptors import AT_ONCE, EVERY_S
+from gangsched.state.group_record import GroupRecord
+from gangsched.state.queueing.preemptors import AT_ONCE, EVERY_S, Preemptors
 from gangsched.state.rule_set import Rules
-from tests.builders import GPU, gang_metadata, members, node, pod, pod_group, running, shape
+from tests.builders import (
+    GPU,
+    gang,
+    gang_metadata,
+    group,
+    members,
+    node,
+    pod,
+    pod_group,
+    running,
+    shape,
+)
 from tests.world import EPOCH_S, World
 
 
@@ -336,3 +348,28 @@ def test_what_changes_during_a_search_of_several_plans_is_looked_at_after_it(
     world.turn()
     assert not world.state.preemptions.nominations.all()
     assert preempts(world)
+
+
+def test_what_changes_while_two_search_is_looked_at_once_for_each() -> None:
+    """V25, Q3: what is looked at after the search of one is no news for the other, or their
+    searches would follow each other without end.
+    """
+    groups = {name: GroupRecord(id=name, gangs=(name,)) for name in ("ns/a", "ns/b")}
+    first, second = (group(gang(name, [pod(name)])) for name in groups)
+    preemptors = Preemptors(groups)
+    goes_on = NotHelpful(why=Obstacle.LATER)
+    ended = NotHelpful(why=Obstacle.TOO_LITTLE)
+
+    preemptors.put(first, goes_on)
+    preemptors.put(second, goes_on)
+    preemptors.note({"n1"})
+    changed = preemptors.version
+
+    # It begins again at once, because of what changed during its search.
+    preemptors.put(first, ended)
+    preemptors.put(first, goes_on)
+    preemptors.put(second, ended)
+    assert preemptors.version == changed + 2
+
+    preemptors.put(first, ended)
+    assert preemptors.version == changed + 2
