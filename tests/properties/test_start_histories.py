@@ -46,6 +46,7 @@ def test_no_history_has_a_part_of_a_group_at_rest(manner: str) -> None:
         ("all", 13_001_405),
         ("all", 15_400_201),
         ("rests", 957_141),
+        ("rests", 15_100_557),
     ],
 )
 def test_histories_that_once_ended_in_part(manner: str, seed: int) -> None:

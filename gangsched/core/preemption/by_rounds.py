@@ -34,6 +34,8 @@ LEFT_OVER = 2_000
 """Units of a plan that are left where a choice is put off, for who is held back meanwhile."""
 GIVEN_UP = "given up"
 """Among the regions that are passed: one was because to search it takes too many rounds."""
+MOST_SPARED = 8
+"""Units of a node of which each is spared once where all of them together do not help."""
 UNKNOWN = None
 """Instead of whether a round places the members: the next plan finds out."""
 
@@ -129,26 +131,16 @@ class Probe:
             taken, tested = self._resumed(ordered)
             is_further = not taken
 
-            if not taken and not self._begun(name):
-                taken = self._exchanged(region, ordered)
+            if not taken:
+                found = self._sufficient(region, ordered, name)
+                if isinstance(found, NotHelpful):
+                    return found
+
+                taken = found
 
             if not taken:
-                length = self._length(region, ordered, name)
-                if isinstance(length, NotHelpful):
-                    return length
-
-                if length is None and self._ends(self._is_further):
-                    if self._is_further:
-                        return NotHelpful(why=Obstacle.LATER, passed=tuple(self.passed))
-
-                    if not region.is_extra:
-                        self.passed.append(GIVEN_UP)  # it takes more rounds than a plan has
-
-                if length is None:
-                    self.passed.append(name)
-                    continue
-
-                taken = list(ordered[:length])
+                self.passed.append(name)
+                continue
 
             candidate = self._give_back(taken, tested, is_further=is_further)
             if isinstance(candidate, NotHelpful):
@@ -158,6 +150,39 @@ class Probe:
             return candidate
 
         return None
+
+    def _sufficient(
+        self,
+        region: Region,
+        ordered: Sequence[int],
+        name: str,
+    ) -> list[int] | NotHelpful:
+        """Units of the region without which a round places the members; none if there are none.
+        Obstacle.LATER if this plan does not come to an end of it.
+        """
+        taken = [] if self._begun(name) else self._exchanged(region, ordered)
+        if taken:
+            return taken
+
+        length = self._length(region, ordered, name)
+        if isinstance(length, NotHelpful):
+            return length
+        if length is not None:
+            return list(ordered[:length])
+
+        if region.is_extra:
+            taken = self._all_but_one(region, ordered)
+            if taken:
+                return taken
+
+        if self._ends(self._is_further):
+            if self._is_further:
+                return NotHelpful(why=Obstacle.LATER, passed=tuple(self.passed))
+
+            if not region.is_extra:
+                self.passed.append(GIVEN_UP)  # it takes more rounds than a plan has
+
+        return []
 
     def _places(self, units: Sequence[int]) -> tuple[Placement, ...] | None:
         return self.rounds.places(self.regions.units.pods_of(units))
@@ -247,6 +272,22 @@ class Probe:
                 failed = middle
 
         return length
+
+    def _all_but_one(self, region: Region, ordered: Sequence[int]) -> list[int]:
+        """All units of a node but one, if a round agrees: the cheapest may be what the members must
+        run near. None of those that do not suffice together.
+        """
+        for unit in ordered[:MOST_SPARED]:
+            if self._ends(self._is_further):
+                break
+
+            less = [other for other in ordered if other != unit]
+            if region.shortest(ints(less)) is None:
+                continue
+            if self._places(less) is not None:
+                return less
+
+        return []
 
     def _begun(self, name: str) -> bool:
         """Whether the last plan ended among the lengths of this search."""

@@ -147,6 +147,19 @@ def test_members_that_must_be_apart_are_made_room_for_by_rounds() -> None:
     assert set(nominated(verdict).values()) == {"a", "b"}
 
 
+def test_a_cheap_pod_near_which_the_member_must_run_is_spared() -> None:
+    """V9: no set of victims that contains it helps, and it is the cheapest."""
+    near = PodTerm("kubernetes.io/hostname", (Requirement("app", "In", ("x",)),))
+    cluster = RunningCluster([node("a")])
+    cluster.run("near", "a", gpus=2, priority=1, ran_s=1, labels={"app": "x"})
+    cluster.run("far", "a", gpus=6, priority=1, ran_s=3000)
+
+    terms = InterPodConstraints(affinity=(near,))
+    member = pod("h", of=builders.shape(4, inter_pod=terms), priority=9)
+    verdict = cluster.verdicts(group(gang("ns/high", [member]), priority=9))["ns/high"]
+    assert victims(verdict) == ["far"]
+
+
 @pytest.mark.parametrize("rounds", [5, 6, 8])
 def test_rounds_that_are_used_up_go_on_in_the_next_plan(
     rounds: int, monkeypatch: pytest.MonkeyPatch
