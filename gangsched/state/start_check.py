@@ -93,7 +93,8 @@ class StartCheck:
         short: dict[str, str] = {}
         gangs.sort(key=lambda gang: gang.id)
         for gang in gangs:
-            needed = root.least[gang.id] - gang.running
+            running = counts[gang.id] - able[gang.id]
+            needed = root.least[gang.id] - running
             lacks = able[gang.id] < needed and not begun[gang.id]
             if lacks and gang.of(State.BINDING):
                 text = placing.start_not_whole(gang.id, able[gang.id], needed)
