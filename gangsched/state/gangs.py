@@ -506,5 +506,13 @@ class GangRecord:
 
 def newest(members: Iterable[Member]) -> PermitStamp | None:
     """The stamp of the latest Permit among these members (semantics B4)."""
-    stamps = (member.permit for member in members if member.permit is not None)
-    return max(stamps, key=lambda stamp: stamp.epoch, default=None)
+    newest_stamp: PermitStamp | None = None
+    for member in members:
+        stamp = member.permit
+        # All members of a start have one and the same.
+        if stamp is None or stamp is newest_stamp:
+            continue
+        if newest_stamp is None or stamp.epoch > newest_stamp.epoch:
+            newest_stamp = stamp
+
+    return newest_stamp

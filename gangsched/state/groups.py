@@ -302,31 +302,30 @@ class Registry:
         return record.view
 
     def _made(self, record: GroupRecord) -> Group:
-        gangs = tuple(with_all(self._views[gang_id], self.policy) for gang_id in record.gangs)
+        read = [self._views[gang_id] for gang_id in record.gangs]
+        gangs = tuple([with_all(gang, self.policy) for gang in read])
         root = record.root
-        topology = root.topology if isinstance(root, Composite) else ()
-        if isinstance(root, Composite) and any(
-            composite.never_preempts for composite in composites_of(root)
-        ):
-            gangs = tuple(structs.replace(gang, never_preempts=True) for gang in gangs)
+        topology: tuple[str, ...] = ()
+        if isinstance(root, Composite):
+            topology = root.topology
+            if any(composite.never_preempts for composite in composites_of(root)):
+                gangs = tuple([structs.replace(gang, never_preempts=True) for gang in gangs])
 
         # Without members to come, which have the priority of one that is present.
         pods: list[Pod] = []
-        for gang_id in record.gangs:
-            present = self._views[gang_id]
+        for present in read:
             pods += present.pending
             pods += present.retry
+            pods += [placement.pod for placement in (*present.kept, *present.yieldable)]
 
-        for gang in gangs:
-            pods += [placement.pod for placement in (*gang.kept, *gang.yieldable)]
-
+        priorities = [pod.priority for pod in pods]
         complete = self._complete_starts(gangs)
         rest = rest_of_start(gangs, root, complete)
 
         view = Group(
             id=record.id,
             gangs=gangs,
-            priority=max((pod.priority for pod in pods), default=0),
+            priority=max(priorities, default=0),
             creation_s=self._created_s(gangs),
             broken=bool(rest) or heals(gangs, root),
             rest=rest,
