@@ -132,11 +132,11 @@ class Probe:
             is_further = not taken
 
             if not taken:
-                found = self._sufficient(region, ordered, name)
-                if isinstance(found, NotHelpful):
-                    return found
+                sufficient = self._sufficient(region, ordered, name)
+                if isinstance(sufficient, NotHelpful):
+                    return sufficient
 
-                taken = found
+                taken = sufficient
 
             if not taken:
                 self.passed.append(name)
