@@ -519,6 +519,24 @@ class Ledger:
             nodes, counts = np.unique([node for node, _ in there], return_counts=True)
             self.reserve([pod for _, pod in there], nodes, sign * counts)
 
+    def keep_devices(self, pods: Iterable[Pod]) -> None:
+        """Record that these pods gave their room up for somebody: their devices are in use until
+        that is written, also for those who are decided after him.
+        """
+        devices = self.occupancy.storage.claim_devices
+        if devices is None:
+            return
+
+        for pod in pods:
+            if pod.claims_devices:
+                devices.stay(pod)
+                self._journal.append(partial(Ledger._free_devices, pod=pod))
+
+    def _free_devices(self, pod: Pod) -> None:
+        devices = self.occupancy.storage.claim_devices
+        assert devices is not None
+        devices.free_again(pod)
+
     def room(self, shape: Shape) -> Ints:
         """`room[n]`: how many more pods of `shape` fit on node `n`, 0 if Filter rejects the node.
         Read-only.

@@ -45,6 +45,7 @@ def test_no_history_has_a_part_of_a_group_at_rest(manner: str) -> None:
         ("all", 12_002_585),
         ("all", 13_001_405),
         ("all", 15_400_201),
+        ("all", 15_630_054),
         ("rests", 957_141),
         ("rests", 15_100_557),
     ],

@@ -552,6 +552,7 @@ class PlanPreemptions:
             self.ledger.rollback(without_holds)
             decided = verdict
 
+        self._keep_devices(room.released)
         return {**released, group.id: decided}
 
     def _nominated(self, parts: Sequence[Part], room: Found) -> dict[str, Verdict]:
@@ -584,6 +585,7 @@ class PlanPreemptions:
         if room.candidate is not None:
             columns.leave(room.candidate.pods, ledger)
 
+        self._keep_devices(room.released)
         # What goes may leave more room than is taken, so that another group is helped after all.
         self._in_vain.clear()
         self.made += len(parts)
@@ -592,6 +594,11 @@ class PlanPreemptions:
         released = {holder.id: gives_up(holder, preemptor.group) for holder in room.released}
         self.gave |= released
         return released | nominated
+
+    def _keep_devices(self, released: Sequence[Group]) -> None:
+        """Leave to nobody else the devices of groups that gave up their holds in this plan."""
+        for holder in released:
+            self.ledger.keep_devices(pod for pod, _ in held(holder))
 
     def _decision(
         self,

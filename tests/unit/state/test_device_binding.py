@@ -408,15 +408,9 @@ def test_who_has_devices_on_a_node_goes_there_before_others_take_its_room(here: 
     assert len(world.bound()) == 2
 
 
-@pytest.mark.parametrize("preempts", [True, False])
-@pytest.mark.parametrize("is_left", [True, False])
-def test_devices_of_who_gives_way_are_used_once_they_are_written_free(
-    *,
-    preempts: bool,
-    is_left: bool,
-) -> None:
-    """V6, D1: the claim of the lower priority has them in the API until then, and the API server
-    would give them to two claims. Its room is free at once, as before.
+def with_a_device_and_no_volume(*, preempts: bool, is_left: bool) -> World:
+    """The only device belongs to a pod of low priority that waits for its volume; `is_left`: since
+    before a restart.
     """
     world = World(node("n0"), rules=Rules(allocates=True), preempts=preempts)
     world.controller = False
@@ -425,7 +419,7 @@ def test_devices_of_who_gives_way_are_used_once_they_are_written_free(
     world.say(Replaced(DeviceClass, (DeviceClass("gpu"),)), Replaced(DeviceTaintRule, ()))
     # Another process may have written them, before it was killed.
     before = claim("low", 5, "g0") if is_left else claim("low")
-    world.say(Replaced(ResourceClaim, (before, claim("high"))))
+    world.say(Replaced(ResourceClaim, (before, claim("high"), claim("behind"))))
     world.say(Applied(LATE), Applied(NOT_MADE))
     uses = (ClaimUse("low", ephemeral=True, device=True), ClaimUse("c"))
     world.create(pod("low", uid="low", claims=uses, gang_metadata=gang_metadata("g", min_member=1)))
@@ -437,21 +431,46 @@ def test_devices_of_who_gives_way_are_used_once_they_are_written_free(
     world.say(ClaimsWritten("low", versions))
     world.settle()
     assert world.state.members["low"].state is State.WAITING_FOR_CLAIMS
+    return world
 
-    wants = (ClaimUse("high", ephemeral=True, device=True),)
-    world.create(
-        pod(
-            "high",
-            uid="high",
-            priority=5,
-            claims=wants,
-            gang_metadata=gang_metadata("h", min_member=1),
-        )
-    )
+
+def wants(name: str, priority: int) -> Pod:
+    """A gang of one pod that wants the device."""
+    uses = (ClaimUse(name, ephemeral=True, device=True),)
+    metadata = gang_metadata(name[0], min_member=1)
+    return pod(name, uid=name, priority=priority, claims=uses, gang_metadata=metadata)
+
+
+@pytest.mark.parametrize("preempts", [True, False])
+@pytest.mark.parametrize("is_left", [True, False])
+def test_devices_of_who_gives_way_are_used_once_they_are_written_free(
+    *,
+    preempts: bool,
+    is_left: bool,
+) -> None:
+    """V6, D1: the claim of the lower priority has them in the API until then, and the API server
+    would give them to two claims. Its room is free at once, as before.
+    """
+    world = with_a_device_and_no_volume(preempts=preempts, is_left=is_left)
+    world.create(wants("high", 5))
     world.settle()
     assert [each.uid for each in world.released] == ["low"]
     assert world.unanswered == []
     assert world.state.members["high"].state is State.PENDING
+
+    world.say(ClaimsReleased({"resourceclaims/ns/low": "6"}), Applied(claim("low", 6)))
+    world.settle()
+    assert chosen(world) == {"high": ("n0", "g0")}
+
+
+@pytest.mark.parametrize("preempts", [True, False])
+def test_devices_that_somebody_gives_up_are_not_taken_by_a_third_one(*, preempts: bool) -> None:
+    """V6, D1: who is decided after the one that they are given up for would have them twice."""
+    world = with_a_device_and_no_volume(preempts=preempts, is_left=False)
+    world.create(wants("high", 5), wants("behind", 0))
+    world.settle()
+    assert [each.uid for each in world.released] == ["low"]
+    assert world.unanswered == []
 
     world.say(ClaimsReleased({"resourceclaims/ns/low": "6"}), Applied(claim("low", 6)))
     world.settle()

@@ -268,23 +268,40 @@ class ClaimDevices:
             if move.is_again:
                 self._returned[pod.uid] = move.freed
 
+    def stay(self, pod: Pod) -> None:
+        """Keep what a pod that gave way has in the API: it is free once that is written."""
+        written = self._written(pod)
+        if written is not None:
+            self._devices.hold(*written)
+
+    def free_again(self, pod: Pod) -> None:
+        """Undo `stay`."""
+        written = self._written(pod)
+        if written is not None:
+            self._devices.free(*written)
+
     def _give_back(self, pod: Pod) -> None:
         """A pod that had left, and is placed again, has the devices that its claims have in the
         API; what was only decided for the others is chosen anew.
         """
+        written = self._written(pod)
+        if written is not None:
+            self._returned[pod.uid] = written
+            self._devices.hold(*written)
+
+    def _written(self, pod: Pod) -> _Freed | None:
+        """Of the claims that became free as a pod left, those that have devices in the API."""
         moves = self._moves.get(pod.uid)
         freed = moves[-1].freed if moves else None
         if freed is None:
-            return
+            return None
 
         allocated = []
         for key in freed.claims:
             if self._storage.devices[key].allocated:
                 allocated.append(key)
 
-        if allocated:
-            returned = self._returned[pod.uid] = _Freed(freed.node, tuple(allocated))
-            self._devices.hold(*returned)
+        return _Freed(freed.node, tuple(allocated)) if allocated else None
 
     def _remove(self, pod: Pod) -> _Move:
         """Remove a pod from what it takes; what undoes that, without what becomes free."""
