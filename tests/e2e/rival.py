@@ -28,7 +28,8 @@ DEFAULT = "/api/v1/namespaces/default/pods"
 KUBE_SCHEDULER = "default-scheduler"
 TAINT = {"key": "example.com/taken", "effect": "NoSchedule"}
 MOST_CLOSED = 2
-KNOWN_AFTER_S = 3.0
+ENDED = ("Succeeded", "Failed")
+KNOWN_AFTER_S = 2.0
 """By then a scheduler on a busy machine has heard of a bind or of a closed node."""
 BOUND_WITHIN_S = 20.0
 
@@ -125,19 +126,21 @@ class Rival:
     _closed: set[str] = field(default_factory=set)
 
     def act(self) -> None:
-        """Do one thing; what somebody else was faster with fails, and nothing more is done."""
+        """Do one thing; what others were faster with fails."""
         ways: dict[Callable[[], None], int] = {
-            self._bind: 4,
-            self._evict: 2,
+            self._bind: 3,
+            self._evict: 1,
             self._nominate: 2,
-            self._close: 2,
+            self._close: 1,
             self._open: 2,
-            self._create: 2,
+            self._create: 3,
         }
         (act,) = self.random.choices(list(ways), list(ways.values()))
         try:
             act()
             self.counts[act.__name__] += 1
+        except IndexError:
+            pass  # there is nothing to choose from
         except ApiError as error:
             if error.status >= 500:
                 raise
@@ -157,20 +160,30 @@ class Rival:
             for pod in self.pods.objects().values()
             if gang_of(pod) and bool(pod["spec"].get("nodeName")) is bound
         ]
-        if not found:
-            raise ApiError(404, "there is no such member")
         return self.random.choice(sorted(found, key=_key))
 
     def _bind(self) -> None:
-        """Bind a member to any node, be it full."""
+        """Bind a member to a node that has room for it, as far as is known; now and then to any."""
         pod = self._member(bound=False)
+        free = self._free_gpus()
+        roomy = [node for node in self.nodes if free[node] >= _gpus(pod)]
+        node = self.random.choice(roomy if self.random.random() < 0.9 else self.nodes)
+
         self.witness.checks.excuse(gang_of(pod))
         self.witness.theirs.add(pod["metadata"]["uid"])
         try:
-            self.api.bind("default", pod["metadata"]["name"], self.random.choice(self.nodes))
+            self.api.bind("default", pod["metadata"]["name"], node)
         except ApiError:
             self.witness.theirs.discard(pod["metadata"]["uid"])
             raise
+
+    def _free_gpus(self) -> dict[str, int]:
+        free = dict.fromkeys(self.nodes, GPUS)
+        for pod in self.pods.objects().values():
+            if pod["spec"].get("nodeName") and pod["status"].get("phase") not in ENDED:
+                free[pod["spec"]["nodeName"]] -= _gpus(pod)
+
+        return free
 
     def _evict(self) -> None:
         """Evict a member that runs."""
@@ -209,7 +222,7 @@ class Rival:
             f"kube-{next(self._numbers)}",
             gpus=self.random.choice((1, 4, GPUS)),
             scheduler_name=KUBE_SCHEDULER,
-            run_seconds=2.0,
+            run_seconds=self.random.uniform(2.0, 12.0),
             spec={"priorityClassName": "high"},
         )
         self.api.post(DEFAULT, pod)
@@ -276,6 +289,12 @@ class Beside:
                 self._act()
         except BaseException as error:
             self._failed = error
+
+
+def _gpus(pod: Object) -> int:
+    """How many GPUs it takes."""
+    (container,) = pod["spec"]["containers"]
+    return int(container.get("resources", {}).get("limits", {}).get(make.GPU, 0))
 
 
 def _key(body: Object) -> str:
