@@ -47,11 +47,15 @@ class Witness:
         self._foreign_s: dict[str, float] = {}
         self._closed_s: dict[str, float] = {}
         self._bound: set[str] = set()
-        self._holders: defaultdict[str, set[str]] = defaultdict(set)
+        self._running: set[str] = set()
+        self._holders: defaultdict[str, dict[str, set[str]]] = defaultdict(dict)
+        self._shared_s: dict[str, float] = {}
 
     def found(self) -> list[str]:
         """All that must not be."""
-        self.checks.look(time.monotonic())
+        now_s = time.monotonic()
+        self.checks.look(now_s)
+        self._look_at_devices(now_s)
         return [*self.checks.violations, *self.violations]
 
     def heard_node(self, kind: str, node: Object, seen_s: float) -> None:
@@ -72,25 +76,41 @@ class Witness:
             if not self._is_foreign(pod) and self._must_know(self._closed_s, node, seen_s):
                 self.violations.append(f"Pod {_key(pod)} was bound to {node}, which is closed.")
 
+        if node and kind != "DELETED" and pod["status"].get("phase") not in ENDED:
+            self._running.add(uid)
+        else:
+            self._running.discard(uid)
+
         if refusal(pod)[0] == "InternalError":
             self.violations.append(f"Pod {_key(pod)} is told: {refusal(pod)[1]}")
 
         self.checks.pod_changed(kind, pod, seen_s)
 
     def heard_claim(self, kind: str, claim: Object, _seen_s: float) -> None:
-        """Which claims have which devices."""
-        uid = claim["metadata"]["uid"]
+        """Which claims have which devices, and for whom."""
+        key = _key(claim)
         for holders in self._holders.values():
-            holders.discard(uid)
+            holders.pop(key, None)
         if kind == "DELETED":
             return
 
-        allocation = claim.get("status", {}).get("allocation") or {}
+        status = claim.get("status", {})
+        consumers = {each["uid"] for each in status.get("reservedFor") or ()}
+        allocation = status.get("allocation") or {}
         for result in allocation.get("devices", {}).get("results", ()):
-            device = f"{result['pool']}/{result['device']}"
-            self._holders[device].add(uid)
-            if len(self._holders[device]) > 1:
-                self.violations.append(f"Device {device} is in two claims since {_key(claim)}.")
+            self._holders[f"{result['pool']}/{result['device']}"][key] = consumers
+
+    def _look_at_devices(self, now_s: float) -> None:
+        """A17: a device is in the claims of at most one bound pod, once all watches agree."""
+        shared: dict[str, float] = {}
+        for device, holders in list(self._holders.items()):
+            used = [key for key, uids in list(holders.items()) if uids & self._running]
+            if len(used) > 1:
+                shared[device] = self._shared_s.get(device, now_s)
+                if self._must_know(shared, device, now_s):
+                    self.violations.append(f"Device {device} is in {' and '.join(used)}.")
+
+        self._shared_s = shared
 
     def _judges(self, pod: Object, seen_s: float) -> bool:
         node = pod["spec"]["nodeName"]
