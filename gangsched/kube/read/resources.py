@@ -6,7 +6,7 @@ Invariant: the table is complete, as the table in `permissions` is. `reflector` 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -164,12 +164,30 @@ class Resource(Generic[W, T]):
         self.convert: Callable[[W], T | None] = convert
         self.key = key
         self.instead: Callable[[Any, T | None, str], T | None] = instead
+        self._outline = outline
 
-        # Typed decoders skip every field that is not declared, without building it.
-        self.line: msgspec.json.Decoder[Line[W]] = msgspec.json.Decoder(Line[wire])  # type: ignore[valid-type]
-        self.page: msgspec.json.Decoder[Page[W]] = msgspec.json.Decoder(Page[wire])  # type: ignore[valid-type]
-        self.item: msgspec.json.Decoder[W] = msgspec.json.Decoder(wire)
-        self.outline: msgspec.json.Decoder[Outline] = msgspec.json.Decoder(outline)
+    # Typed decoders skip every field that is not declared, without building it. Each is made when
+    # it is used first: half of the kinds are never read, and the start would wait for them.
+
+    @cached_property
+    def line(self) -> msgspec.json.Decoder[Line[W]]:
+        """The decoder of a line of the watch."""
+        return msgspec.json.Decoder(Line[self.wire])  # type: ignore[name-defined]
+
+    @cached_property
+    def page(self) -> msgspec.json.Decoder[Page[W]]:
+        """The decoder of a page of the list."""
+        return msgspec.json.Decoder(Page[self.wire])  # type: ignore[name-defined]
+
+    @cached_property
+    def item(self) -> msgspec.json.Decoder[W]:
+        """The decoder of one object."""
+        return msgspec.json.Decoder(self.wire)
+
+    @cached_property
+    def outline(self) -> msgspec.json.Decoder[Outline]:
+        """The decoder of what `instead` needs."""
+        return msgspec.json.Decoder(self._outline)
 
 
 def pods(
