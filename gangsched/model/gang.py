@@ -377,6 +377,10 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         The rest of a start goes before all priorities: who takes the room that it lacks makes half
         a group of what runs. A higher priority may evict the group as a whole.
         """
+        # Nearly all of thousands that wait, of each of which it is asked again and again.
+        if not self.rest and not self.broken:
+            return (-self.priority, ORDINARY_TURN, 0)
+
         precedence = REST_PRECEDENCE if self.rest else -self.priority
         return (precedence, self.turn, self.broken_since_s)
 
