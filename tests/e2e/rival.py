@@ -31,6 +31,8 @@ MOST_CLOSED = 2
 ENDED = ("Succeeded", "Failed")
 KNOWN_AFTER_S = 2.0
 """By then a scheduler on a busy machine has heard of a bind or of a closed node."""
+AGREE_AFTER_S = 0.5
+"""Two watches of one client tell of the same moment by then."""
 BOUND_WITHIN_S = 20.0
 
 
@@ -107,7 +109,7 @@ class Witness:
             used = [key for key, uids in list(holders.items()) if uids & self._running]
             if len(used) > 1:
                 shared[device] = self._shared_s.get(device, now_s)
-                if self._must_know(shared, device, now_s):
+                if now_s > shared[device] + AGREE_AFTER_S:
                     self.violations.append(f"Device {device} is in {' and '.join(used)}.")
 
         self._shared_s = shared
