@@ -91,7 +91,7 @@ class ChangedGangs:
 
     def must_read(self, gang_id: str) -> None:
         """Read a gang before the next plan, if plans would not wait for it."""
-        if not self._new:
+        if gang_id in self._known or not self._new:
             return
 
         namespace = namespace_of(gang_id)
