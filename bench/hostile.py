@@ -7,7 +7,7 @@ Each meets an ordinary gang of another namespace. All its pods come at once; the
 takes its turns on a virtual clock until nothing is due, and once more after all pods are deleted. A
 fake API server binds, writes conditions and evicts between the turns. 400 gangs take seven to eight
 minutes, a few of them a quarter of that: 1,000 plain pods that each look for whom to preempt. One
-of these (318) has turns to take for longer than anybody has waited.
+of these (318) takes 4,000 turns and more to answer all of them once.
 
 It prints the longest plans and turns, by the time of the loop's thread and by the clock, and fails
 where a turn took more than the goal by its thread's own time, or turns went on without an end. A

@@ -31,6 +31,9 @@ BEYOND = 3_000
 preempt.
 """
 
+ALL_BUT = 0.9
+"""Share of a plan's work that is as good as all of it."""
+
 T = TypeVar("T")
 
 
@@ -153,7 +156,7 @@ class PlanQueue:
             if verdict is not None and is_others and left >= third:
                 ledger.rollback(placed)  # those behind it have the rest
                 made = {group.id: not_done(group, verdict, Obstacle.LATER)}
-            elif verdict is not None and self._goes_first and group is self._resumed:
+            elif verdict is not None and self._had_all(group, left):
                 ledger.rollback(placed)
                 made = {group.id: not_done(group, verdict, Obstacle.TOO_MUCH_WORK)}
             else:
@@ -162,10 +165,11 @@ class PlanQueue:
                 self.begun |= {group.id}
 
                 if not is_others:
-                    self.unfinished = replace(
-                        progress.so_far(group, ledger),
-                        goes_first=verdict is not None,
-                    )
+                    so_far = progress.so_far(group, ledger)
+                    if verdict is not None:
+                        so_far = _decided(so_far, before)
+
+                    self.unfinished = replace(so_far, goes_first=verdict is not None)
 
                 return {}
         finally:
@@ -173,17 +177,20 @@ class PlanQueue:
 
         if group is self._resumed:
             self.unfinished = None
-            if self._before is not None and _is_put_off(made.get(group.id)):
-                # What took several plans is not done again for each further plan that looks for
-                # victims.
-                done = progress.so_far(group, ledger)
-                self.unfinished = replace(
-                    done,
-                    plans=self._before.plans,
-                    in_vain=self._before.in_vain,
-                )
+
+        is_alone = self._resumed is None or group is self._resumed
+        if is_alone and _is_put_off(made.get(group.id)):
+            # What was found of it is not found again for each further plan that looks for victims.
+            self.unfinished = _decided(progress.so_far(group, ledger), before)
 
         return made
+
+    def _had_all(self, group: Group, left: int) -> bool:
+        """Whether no plan could do more for a group than this one, which had so many units left to
+        make room.
+        """
+        is_first = self._goes_first and group is self._resumed
+        return is_first or left >= ALL_BUT * self._most
 
     def beyond(self, act: Callable[[], T]) -> T | None:
         """Run `act` with up to `BEYOND` units of work in addition to the plan's limit. If it needs
@@ -209,6 +216,16 @@ def _to_come(group: Group) -> int:
 
 def _is_same(group: Group, before: Unfinished) -> bool:
     return (group.id, group.generation) == (before.group, before.generation)
+
+
+def _decided(so_far: Unfinished, before: Unfinished | None) -> Unfinished:
+    """The progress of a group that is decided but for what it may preempt: plans that only look for
+    that do not count.
+    """
+    if before is None:
+        return so_far
+
+    return replace(so_far, plans=before.plans, in_vain=before.in_vain)
 
 
 def _is_put_off(verdict: Verdict | None) -> bool:

@@ -7,7 +7,7 @@ ending in `_s` are epoch seconds; monotonic times are marked as such.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -285,6 +285,8 @@ class NotHelpful(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     until_s: int = 0
     name: str = ""
     delay_s: float = 0.0
+    #: LATER: work was spent on the search in vain, so that it goes on in the group's turn.
+    begun: bool = False
     #: LATER: these, `tested` and `passed` regions let the next plan continue.
     resume: tuple[str, ...] = ()
     tested: int = 0
@@ -304,6 +306,7 @@ class NotHelpful(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             seconds=0 if is_delay else self.seconds,
             name="" if self.why is Obstacle.LATER else self.name,
             until_s=0,
+            begun=False,
             resume=(),
             tested=0,
             passed=(),
@@ -356,6 +359,10 @@ class PreemptionInput(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     #: By group id: the result of its last examination, while nothing that it depends on has changed
     #: (V25).
     known: Mapping[str, NotHelpful] = msgspec.field(default_factory=dict)
+    #: Groups whose search has begun and goes on when it is their turn; the one whose turn it is,
+    #: None if nobody waits for one: then any group may choose victims by rounds.
+    postponed: Set[str] = frozenset()
+    searching: str | None = None
     #: By group id: uids of pods that may be evicted for it, as whole groups, because they exceeded
     #: their declared run time (H11).
     overdue: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)

@@ -36,6 +36,12 @@ class NamespaceTurns:
             of_namespace[key] = None
             self._number += 1
 
+    def add_first(self, namespace: str, key: str) -> None:
+        """Let the key wait before the others of its namespace, whose turn does not change."""
+        self.discard(namespace, key)
+        self._keys[namespace] = {key: None, **self._keys.get(namespace, {})}
+        self._number += 1
+
     def add_all(self, namespace: str, keys: Iterable[str]) -> None:
         """Let keys of one namespace wait for their turns."""
         for key in keys:

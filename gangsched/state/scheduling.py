@@ -498,7 +498,9 @@ class SchedulingState:
             nominated = (
                 nomination_record.group for nomination_record in self.preemptions.nominations.all()
             )
-            return expired.union(self._unfinished.groups, nominated, self.reservations.heads)
+            searching = {self.preemptions.searches.now or ""}
+            heads = self.reservations.heads
+            return expired.union(self._unfinished.groups, searching, nominated, heads)
 
         groups: list[Group] = []
         batch = self.batches.next(self.queue.ready(now_s) | expired, always, self._looked_at, now_s)
@@ -530,6 +532,8 @@ class SchedulingState:
         # Before the ready groups are read: an overrun may make a head ready.
         self.overdue.look(now_s, wall_s)
         queue = self.ready(now_s)
+        searches = self.preemptions.searches
+        self._unfinished.resume(group.id for group in queue if not searches.is_put_off(group.id))
 
         reserving = self.reservations.given(queue, now_s, wall_s)
         self._follow_reserved_room(now_s)

@@ -9,7 +9,7 @@ freed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from gangsched.model.plan import Unfinished
@@ -30,6 +30,8 @@ class UnfinishedLook:
     """
 
     known: Unfinished | None = None
+    #: By group: what several plans found of groups that look for victims when it is their turn.
+    _put_off: dict[str, Unfinished] = field(default_factory=dict)
     _missed: Missed = field(default_factory=Missed)
 
     @property
@@ -42,9 +44,24 @@ class UnfinishedLook:
 
     def forget(self, groups: Set[str]) -> None:
         """Drop the progress of groups that are gone or have changed."""
+        for group in self._put_off.keys() & groups:
+            del self._put_off[group]
+
         if self.known is not None and self.known.group in groups:
             self.known = None
             self._missed = Missed()
+
+    def resume(self, groups: Iterable[str]) -> None:
+        """Let the next plan, of these groups, go on with the first that was put off, unless
+        another one is unfinished.
+        """
+        if self.known is not None or not self._put_off:
+            return
+
+        for group in groups:
+            if group in self._put_off:
+                self.known = self._put_off.pop(group)
+                return
 
     def missed(self, freed: set[str], *, pods_changed: bool) -> None:
         """Record freed room on these nodes."""
@@ -59,10 +76,15 @@ class UnfinishedLook:
         `told` has the generations of groups about which the plan only reported why they still wait;
         such a report is not a change.
         """
+        for group in self._put_off.keys() & told.keys():
+            del self._put_off[group]  # found of it as it was
+
         if unfinished is not None and unfinished.group in told:
             # Telling a group changes its record and so its generation; without this the next plan
             # would begin again, each time.
-            unfinished = replace(unfinished, generation=told[unfinished.group])
+            postponed = replace(unfinished, generation=told[unfinished.group])
+            self._put_off[postponed.group] = postponed
+            unfinished = None
 
         before = self.known
         self.known = unfinished

@@ -396,3 +396,17 @@ def the_last_look_spares_nobody(needless: Any) -> Any:
 @bug("V11", "state.preemption.promised:_resized", "properties/test_rests_regressions.py")
 def a_nominated_node_that_grows_wakes_nobody(_: Any) -> Any:
     return lambda nodes, seen, snapshot: set()
+
+
+@bug("V25", "state.preemption.search_turns:SearchTurns.now", f"{STATE}/test_search_turns.py")
+def everybody_searches_at_once(_: Any) -> Any:
+    return property(lambda turns: None)
+
+
+@bug("Q4", "state.preemption.search_turns:SearchTurns.wait", f"{STATE}/test_search_turns.py")
+def a_search_keeps_its_turn_until_it_ends(wait: Any) -> Any:
+    def forever(self: Any, group_id: str) -> None:
+        wait(self, group_id)
+        self._had[group_id] = 0
+
+    return forever

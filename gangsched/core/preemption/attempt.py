@@ -65,6 +65,8 @@ class Attempt:
     #: The result of the last plan if it was LATER, so that this one goes on; other results are the
     #: caller's to return.
     known: NotHelpful | None = None
+    #: Whether victims may be chosen by rounds, which take most of a plan.
+    in_turn: bool = True
     rounds: TrialRounds = field(init=False)
     #: Regions that the searches of this plan and of the last ones have finished, by name of the
     #: search.
@@ -289,6 +291,7 @@ class Attempt:
                 names = [regions.units.name(unit) for unit in candidate.units]
                 return NotHelpful(
                     why=Obstacle.LATER,
+                    begun=True,
                     name=name,
                     resume=tuple(names),
                     passed=tuple(self.passed),
@@ -327,6 +330,10 @@ class Attempt:
         """The candidate of this level that rounds come down to; one made without budgets counts if
         it breaks none.
         """
+        if not self.in_turn:
+            has_begun = self.known is not None and self.known.begun
+            return self.known if has_begun else NotHelpful(why=Obstacle.LATER, begun=True)
+
         # Members may be allowed on a node by pods that run elsewhere (required affinity, spread).
         closely = False
         for pod in self.preemptor.pods:

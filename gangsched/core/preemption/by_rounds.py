@@ -51,6 +51,8 @@ class TrialRounds:
     ledger: Ledger
     made: int = 0
     most_expensive: int = 0
+    #: Units that are left over already for the hold-backs.
+    saved: int = 0
 
     def placed(self) -> tuple[Placement, ...] | None:
         """Run a round on the ledger as it is, and reserve the places that it finds; None if it does
@@ -89,7 +91,7 @@ class TrialRounds:
         """Whether the plan has work left for another round, and for the hold-backs that follow from
         its result.
         """
-        return self.ledger.work.left > LEFT_OVER + 2 * self.most_expensive
+        return self.ledger.work.left + self.saved > LEFT_OVER + 2 * self.most_expensive
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,35 +123,60 @@ class Probe:
             if name in self.passed:
                 continue
 
-            in_order = region.ordered(self.level, by_node=False, breaking=self.breaking)
-            if not self.breaking and region.shortest(in_order) is None:
-                in_order = region.admissible(self.level)
+            try:
+                with self._saving_work():
+                    outcome = self._in_region(region, name)
+            except OutOfWork:
+                # What was learnt of the regions before is not lost.
+                if self._is_further:
+                    return self._later()
+                raise
 
-            ordered = in_order.tolist()
-            # Of the region in which the last plan ended, what it had come down to is not searched
-            # again.
-            taken, tested = self._resumed(ordered)
-            is_further = not taken
-
-            if not taken:
-                sufficient = self._sufficient(region, ordered, name)
-                if isinstance(sufficient, NotHelpful):
-                    return sufficient
-
-                taken = sufficient
-
-            if not taken:
-                self.passed.append(name)
-                continue
-
-            candidate = self._give_back(taken, tested, is_further=is_further)
-            if isinstance(candidate, NotHelpful):
-                return structs.replace(candidate, passed=tuple(self.passed))
-
-            self.passed.append(name)  # unless the candidate helps, the search goes on behind it
-            return candidate
+            if outcome is not None:
+                return outcome
 
         return None
+
+    @contextmanager
+    def _saving_work(self) -> Iterator[None]:
+        """Inside the context, leave some work for what follows where the search is put off."""
+        work = self.rounds.ledger.work
+        self.rounds.saved = LEFT_OVER if self._is_further else 0
+        try:
+            with work.at_most(work.left - self.rounds.saved):
+                yield
+        finally:
+            self.rounds.saved = 0
+
+    def _in_region(self, region: Region, name: str) -> PreemptionCandidate | NotHelpful | None:
+        """The units of one region to evict; None if none suffice."""
+        in_order = region.ordered(self.level, by_node=False, breaking=self.breaking)
+        if not self.breaking and region.shortest(in_order) is None:
+            in_order = region.admissible(self.level)
+
+        ordered = in_order.tolist()
+        # Of the region in which the last plan ended, what it had come down to is not searched
+        # again.
+        taken, tested = self._resumed(ordered)
+        is_further = not taken
+
+        if not taken:
+            sufficient = self._sufficient(region, ordered, name)
+            if isinstance(sufficient, NotHelpful):
+                return sufficient
+
+            taken = sufficient
+
+        if not taken:
+            self.passed.append(name)
+            return None
+
+        candidate = self._give_back(taken, tested, is_further=is_further)
+        if isinstance(candidate, NotHelpful):
+            return structs.replace(candidate, passed=tuple(self.passed))
+
+        self.passed.append(name)  # unless the candidate helps, the search goes on behind it
+        return candidate
 
     def _sufficient(
         self,
@@ -177,7 +204,7 @@ class Probe:
 
         if self._ends(self._is_further):
             if self._is_further:
-                return NotHelpful(why=Obstacle.LATER, passed=tuple(self.passed))
+                return self._later()
 
             if not region.is_extra:
                 self.passed.append(GIVEN_UP)  # it takes more rounds than a plan has
@@ -304,10 +331,11 @@ class Probe:
         # Others may have come or gone meanwhile: then the search begins again.
         return number if names == refuted else 0
 
-    def _later(self, name: str, refuted: Sequence[int]) -> NotHelpful:
-        """That the next plan goes on with more units than these."""
+    def _later(self, name: str = "", refuted: Sequence[int] = ()) -> NotHelpful:
+        """That the next plan goes on, in a region with more units than these."""
         return NotHelpful(
             why=Obstacle.LATER,
+            begun=True,
             name=name,
             resume=tuple(self.regions.units.name(unit) for unit in refuted),
             passed=tuple(self.passed),
@@ -324,7 +352,7 @@ class Probe:
 
         work = self.rounds.ledger.work
         try:
-            with work.at_most(work.left - LEFT_OVER):
+            with work.at_most(work.left + self.rounds.saved - LEFT_OVER):
                 return self._places(units) is not None
         except OutOfWork:
             return UNKNOWN
@@ -355,7 +383,12 @@ class Probe:
 
                 if placed is UNKNOWN:
                     names = tuple(self.regions.units.name(other) for other in taken)
-                    return NotHelpful(why=Obstacle.LATER, resume=names, tested=tested)
+                    return NotHelpful(
+                        why=Obstacle.LATER,
+                        begun=True,
+                        resume=names,
+                        tested=tested,
+                    )
 
                 if placed:
                     taken = less

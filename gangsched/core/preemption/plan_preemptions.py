@@ -330,10 +330,18 @@ class PlanPreemptions:
             if not is_over:
                 return known
 
-        if self.is_full or not self.running.whole:
-            return NotHelpful(why=Obstacle.LATER)
+        if group.id in preempting.postponed or self.is_full or not self.running.whole:
+            return self.later(group.id)
 
         return None
+
+    def later(self, group_id: str, *, begun: bool = False) -> NotHelpful:
+        """That a later plan looks for victims; what earlier ones have found is not lost."""
+        known = self.preempting.known.get(group_id)
+        if known is not None and known.why is Obstacle.LATER and known.begun >= begun:
+            return known
+
+        return NotHelpful(why=Obstacle.LATER, begun=begun)
 
     def _attempt_from_home(
         self,
@@ -410,7 +418,13 @@ class PlanPreemptions:
         known: NotHelpful | None = None,
     ) -> Attempt:
         return Attempt(
-            preemptor, self.columns, self.ledger, self.preempting.settings, holders, known
+            preemptor,
+            self.columns,
+            self.ledger,
+            self.preempting.settings,
+            holders,
+            known,
+            in_turn=self.preempting.searching in {None, preemptor.group.id},
         )
 
     def _with_alike(

@@ -15,7 +15,7 @@ from gangsched.core.plan_extension import Behind, RoomMaker
 from gangsched.core.plan_queue import PlanQueue
 from gangsched.core.preemption.columns import PodTableCache
 from gangsched.core.preemption.plan_preemptions import PlanPreemptions
-from gangsched.core.preemption.verdicts import not_done
+from gangsched.core.preemption.verdicts import in_vain, not_done
 from gangsched.model.gang import Group
 from gangsched.model.plan import Verdict
 from gangsched.model.preemption import Obstacle, PreemptionInput
@@ -84,7 +84,11 @@ class Preempt(RoomMaker):
         verdict: Verdict,
         obstacle: Obstacle,
     ) -> Verdict:
-        """The verdict on a group for which no victims were looked for."""
+        """The verdict on a group for which victims were not looked for to the end."""
+        if obstacle is Obstacle.LATER:
+            later = self._preemptions.later(group.id, begun=True)
+            return in_vain(verdict, later, group)
+
         return not_done(group, verdict, obstacle)
 
     def take_unpaid(self) -> int:

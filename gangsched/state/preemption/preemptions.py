@@ -7,6 +7,7 @@ preemption is off, or if PodDisruptionBudgets cannot be read (evictions could vi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Set
 
 from gangsched.core.queue_sort import group_key
@@ -40,6 +41,7 @@ from gangsched.state.preemption.hold_back_times import HoldingBack
 from gangsched.state.preemption.nominations import Nominations
 from gangsched.state.preemption.restore import restore
 from gangsched.state.preemption.running import RunningPods
+from gangsched.state.preemption.search_turns import SearchTurns
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.reports import Reports
 from gangsched.state.rule_set import Rules
@@ -76,6 +78,7 @@ class Preemptions:
     ) -> None:
         self.nominations = Nominations(members, cluster, registry, queue, reports, rules)
         self.running = RunningPods(members, registry)
+        self.searches = SearchTurns(registry.groups)
         self.holding_back = HoldingBack(cluster, hold_back_s=rules.preemption.hold_back_s)
         self.forbidden = ""
         self._paused = ""
@@ -126,6 +129,10 @@ class Preemptions:
             )
 
         self.nominations.follow()
+        searching = self.searches.begin()
+        if searching:
+            self._queue.activate(searching, QueueCause.NOT_FINISHED)
+
         return actions
 
     @property
@@ -200,6 +207,10 @@ class Preemptions:
             known={
                 record.id: found for record in groups if (found := self._found(record)) is not None
             },
+            postponed=frozenset(
+                record.id for record in groups if self.searches.is_put_off(record.id)
+            ),
+            searching=self.searches.now,
             held_back=self.holding_back.now(),
             held_until_s={
                 record.id: record.holds_back_until_s
@@ -214,22 +225,25 @@ class Preemptions:
     def _found(self, group: GroupRecord) -> NotHelpful | None:
         """Why preemption did not help the group, unless what that depends on has changed.
 
-        `core` sees for itself whether it may go on with an unfinished search.
+        A search that is under way goes on all the same, or it might never end.
         """
         version, found = group.not_helpful or (0, None)
-        if found is not None and (version == self._version or found.why is Obstacle.LATER):
+        if found is None or version == self._version:
             return found
 
-        return None
+        goes_on = self.searches.is_under_way(group.id) or self.searches.is_put_off(group.id)
+        return found if found.why is Obstacle.LATER and goes_on else None
 
     def changed(self, group: GroupRecord) -> None:
         """Drop results about a group that has changed."""
         group.not_helpful = None
+        self.searches.end(group.id)
         self.nominations.changed(group.id)
 
     def gone(self, group: GroupRecord) -> None:
         """Remove a group that is gone."""
         self._lowest.discard(group)
+        self.searches.end(group.id)
         self.holding_back.end(group, started=True)
         self.nominations.changed(group.id)
 
@@ -254,7 +268,9 @@ class Preemptions:
 
         if isinstance(found, NotHelpful):
             self._waits(group, found, verdict, now_s)
+            self._goes_on(group, found)
         else:
+            self.searches.end(group.id)
             self._queue.preemptors.left(group)
             self.holding_back.end(group, started=bool(verdict.binds))
 
@@ -282,17 +298,30 @@ class Preemptions:
             self._lowest.add(group)
             group.is_lowest = True
 
+    def _goes_on(self, group: GroupRecord, answer: NotHelpful) -> None:
+        """Let a group look for victims in a later plan if this one did not come to an end."""
+        if answer.why is not Obstacle.LATER:
+            self.searches.end(group.id)
+        elif answer.begun:
+            self.searches.wait(group.id)
+        else:
+            self._queue.activate(group.id, QueueCause.NOT_FINISHED)
+
     def _note(self, group: GroupRecord, found: NotHelpful, now_s: float) -> None:
         """Preemption could not help; see that the group is looked at again when it could."""
         if found.why not in PASSING:
-            group.not_helpful = self._version, found
+            version = self._version
+            if not self.searches.is_under_way(group.id):
+                group.searches_since = None  # it has seen all that changed before
+            elif group.not_helpful is not None:
+                version, _ = group.not_helpful
+
+            group.not_helpful = version, found
 
         if found.why not in PASSING | {Obstacle.LATER}:
             self.nominations.journal.attempt(ATTEMPTS.get(found.why, "not_helpful"))
 
-        if found.why is Obstacle.LATER:
-            self._queue.activate(group.id, QueueCause.NOT_FINISHED)
-        elif found.until_s:
+        if found.until_s:
             self._queue.wake_at(
                 group.id,
                 max(self.nominations.monotonic_s(found.until_s), now_s + ROUNDING_S),
@@ -310,6 +339,7 @@ class Preemptions:
         (I10).
         """
         self._queue.preemptors.left(group)
+        self.searches.end(group.id)
         self.holding_back.end(group, started=False)
         self._lowest.discard(group)
         group.is_lowest = False
@@ -357,4 +387,7 @@ class Preemptions:
 
     def next_deadline_s(self) -> float:
         """Time at which `due` must be called even without a message."""
+        if self.searches.is_due:
+            return -math.inf
+
         return min(self.nominations.next_deadline_s(), self.holding_back.next_deadline_s())

@@ -183,6 +183,21 @@ def test_rounds_that_are_used_up_go_on_in_the_next_plan(
     assert sorted(victim.name for victim in made.victims) == at_once
 
 
+def test_victims_are_chosen_by_rounds_in_turn() -> None:
+    """V25: who waits for its turn is put off at once, and what is known of it is kept."""
+    cluster, wants = repelling()
+    for searching in ("", "ns/other"):
+        made = cluster.verdicts(wants, searching=searching)["ns/high"].preemption
+        assert isinstance(made, NotHelpful)
+        assert (made.why, made.begun) == (Obstacle.LATER, True)
+
+    known = {"ns/high": NotHelpful(why=Obstacle.LATER, begun=True, passed=("a",))}
+    waits = cluster.verdicts(wants, searching="", postponed={"ns/high"}, known=known)
+    assert waits["ns/high"].preemption is known["ns/high"]
+    for searching in (None, "ns/high"):
+        assert victims(cluster.verdicts(wants, searching=searching)["ns/high"])
+
+
 @pytest.mark.parametrize("share", [0.9, 0.8, 0.7, 0.6, 0.5])
 def test_work_that_is_used_up_goes_on_in_the_next_plan(share: float) -> None:
     """V25: a decision that needs more work than a plan has comes down to the same set over several
