@@ -116,9 +116,14 @@ class Preemptors:
             missed = {where for where, version in self._changed_at.items() if version > since}
 
         self._end_search(group)
-        # Not a change for others who search: for them it is one since it happened.
-        if missed:
-            self._count(missed - {ANYWHERE}, anywhere=ANYWHERE in missed)
+        if not missed:
+            return
+
+        # No change for others: whoever searched meanwhile looks again as well, once.
+        self.version += 1
+        if group.preempts_as is not None:
+            kind, _ = group.preempts_as
+            self._pending[kind] = None
 
     def _end_search(self, group: GroupRecord) -> None:
         group.searches_since = None
