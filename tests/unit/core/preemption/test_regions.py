@@ -194,8 +194,8 @@ def test_victims_are_chosen_by_rounds_in_turn() -> None:
     known = {"ns/high": NotHelpful(why=Obstacle.LATER, begun=True, passed=("a",))}
     waits = cluster.verdicts(wants, searching="", postponed={"ns/high"}, known=known)
     assert waits["ns/high"].preemption is known["ns/high"]
-    for searching in (None, "ns/high"):
-        assert victims(cluster.verdicts(wants, searching=searching)["ns/high"])
+    for whose_turn in (None, "ns/high"):
+        assert victims(cluster.verdicts(wants, searching=whose_turn)["ns/high"])
 
 
 @pytest.mark.parametrize("share", [0.9, 0.8, 0.7, 0.6, 0.5])

@@ -310,6 +310,13 @@ def test_a_node_that_is_avoided_no_more_may_be_preempted() -> None:
     assert preempts(world)
 
 
+def obstacle_of(world: World, group_id: str) -> Obstacle:
+    """Why preemption does not help the group."""
+    found = world.verdict(group_id).preemption
+    assert isinstance(found, NotHelpful)
+    return found.why
+
+
 def test_what_changes_during_a_search_of_several_plans_is_looked_at_after_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -342,15 +349,11 @@ def test_what_changes_during_a_search_of_several_plans_is_looked_at_after_it(
 
     for _ in range(2):  # it is under way then, and does not begin anew
         world.turn()
-        found = world.verdict("ns/high").preemption
-        assert isinstance(found, NotHelpful)
-        assert found.why is Obstacle.LATER
+        assert obstacle_of(world, "ns/high") is Obstacle.LATER
 
     world.add_nodes(msgspec.structs.replace(closed, unschedulable=False))
-    while found.why is Obstacle.LATER:
+    while obstacle_of(world, "ns/high") is Obstacle.LATER:
         world.turn()
-        found = world.verdict("ns/high").preemption
-        assert isinstance(found, NotHelpful)
 
     assert preempts(world)
 
