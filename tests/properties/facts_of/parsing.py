@@ -57,7 +57,7 @@ BEST = (
     r"\d+ of (?P<total>\d+) domains of .* (?:has|have) room, but too scattered",
     r"\d+ of (?P<total>\d+) domains of .* could not be filled",
     r"no node has the label .*",
-    r"(?P<devices>\d+) of the \d+ are free on eligible nodes",
+    r"(?P<devices>\d+) of the \d+(?: that its group needs)? (?:is|are) free on eligible nodes",
     r"no eligible node has more than (?P<devicesOnOne>\d+) free",
     r"none that matches is free on eligible nodes",
     r"the best, (?P<sliceBest>\S+), takes (?:at most )?(?P<sliceTakes>\d+) of (?P<size>\d+)",

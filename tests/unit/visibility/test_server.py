@@ -100,17 +100,23 @@ async def test_odd_names_are_found_and_cannot_leave_their_namespace(pki: Pki) ->
 
 
 async def test_a_flood_is_answered_429_and_costs_no_review(pki: Pki) -> None:
-    """Of 300 requests of one user some 50 are let in; discovery is answered all the same."""
+    """50 requests of one user are let in, and few of 300 after those; discovery is answered all the
+    same.
+    """
     async with served(world_of("g"), api := Api(pki), pki) as url, proxy(pki) as itself:
+        # One after the other: how many of a flood are let in at once depends on the machine.
+        for _ in range(50):
+            assert (await itself.get(f"{url}{GANGS}/gangs", headers=ALICE)).status == 200
+
         answers = await asyncio.gather(
             *(itself.get(f"{url}{GANGS}/gangs", headers=ALICE) for _ in range(300))
         )
         let_in = sum(answer.status == 200 for answer in answers)
         refused = [answer for answer in answers if answer.status == 429]
-        assert 50 <= let_in <= 200
+        assert let_in <= 150
         assert len(refused) == 300 - let_in
         assert refused[0].headers["Retry-After"] == "1"
-        assert api.asked <= let_in
+        assert api.asked <= 50 + let_in
         assert (await itself.get(f"{url}{GANGS}", headers=ALICE)).status == 200
         masters = {**ALICE, "X-Remote-Group": "system:masters"}
         assert (await itself.get(f"{url}{GANGS}/gangs", headers=masters)).status == 200
